@@ -7,7 +7,9 @@ from memlab._answers.peaks import ModelLine
 
 class Finding(TypedDict):
     """A fact, with bytes and of what they are a part; file "" where it is of no line.
-    since_step: of what grows, with the other keys of Growing; None of all else."""
+    since_step: of what grows, with the other keys of Growing; None of all else. setting: of
+    cache that an allocator setting holds, as it was given, with setting_instead, which is to
+    be written instead, and the reserved bytes that this saves in a trial; "" of all else."""
 
     kind: str
     stage: str
@@ -17,6 +19,9 @@ class Finding(TypedDict):
     holder: str
     bytes: int
     of_bytes: int
+    setting: str
+    setting_instead: str
+    setting_saving_bytes: int
     file: str
     line: int
     function: str

@@ -186,14 +186,14 @@ class Remedy(TypedDict):
 class MakeFit(TypedDict):
     """How a run fits in memory_bytes; None: unknown.
 
-    needs: reserved bytes of the whole run, with little and with much assumed for the
-    unrecorded part. untold_because: why there is no batch.  batch_factor and
-    batch_factor_most: the largest batch that fits, relative to the recorded one, with
-    much and with little assumed.  batch_named: they agree, and batch_factor is
-    reported.  batch: the same as a number, if an argument of the program has the batch.
-    batch_recorded: that argument; 0: none.  fragmented: if memory need not be in one
-    piece, the failed request succeeds, and so does all that can be predicted after it.
-    """
+    needs: reserved bytes of the whole run, with little and with much assumed of what was
+    not recorded. untold_because: why no batch is told. batch_factor and batch_factor_most:
+    the largest batch that fits, of the recorded one, with much and with little assumed;
+    batch_named: they agree, so that the first is told. batch: that as a number, where an
+    argument of the program named it; batch_recorded: 0 where none did. program: it and its
+    arguments as a shell takes them, "" where not known. gpu_bytes: of the whole GPU. fragmented: where
+    memory need not be in one piece, the request that failed succeeds, and so does what
+    follows, as far as it can be told."""
 
     memory_bytes: int | None
     failed: bool
@@ -204,6 +204,8 @@ class MakeFit(TypedDict):
     batch_argument: str
     batch_recorded: int
     batch: int
+    program: str
+    gpu_bytes: int | None
     batch_named: bool
     batch_factor: float
     batch_factor_most: float
@@ -239,11 +241,22 @@ class ExplainedDevice(TypedDict):
     findings: list[Finding]
 
 
+class MeasuredRun(TypedDict):
+    """A run on the phantom device. conf: text of PYTORCH_CUDA_ALLOC_CONF, "" with it unset,
+    None as it was; batch: None without an argument for it; reserved_peak_bytes: None where
+    memory ended it; error: why the program failed otherwise."""
+
+    conf: str | None
+    batch: int | None
+    fits: bool
+    reserved_peak_bytes: int | None
+    error: str | None
+
+
 class Measured(TypedDict):
-    """What fits on a GPU with memory_bytes, measured on the phantom device.  conf ""
-    and batch_argument "": not tried; batch_largest None: nothing from 1 to batch_given
-    fits.
-    """
+    """What fits on a GPU with memory_bytes, measured on the phantom device; conf "" and
+    batch_argument "": not tried; batch_largest None: none from 1 to batch_given. conf_fits:
+    whether conf, of the settings tried the first that fits, or the first, does."""
 
     memory_bytes: int
     conf: str
@@ -251,6 +264,7 @@ class Measured(TypedDict):
     batch_argument: str
     batch_given: int
     batch_largest: int | None
+    tried: list[MeasuredRun]
 
 
 class Explanation(TypedDict):

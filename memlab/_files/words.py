@@ -10,6 +10,26 @@ if TYPE_CHECKING:
 
 _BATCH = re.compile(r"--?(?:\w+[-_])*(?:batch|batch[-_]size|bs)(?:=(\d+))?")
 
+_SECRET = {"key", "token", "secret", "password", "passwd", "auth"}
+
+
+def without_secrets(words: Sequence[str]) -> list[str]:
+    """WORDS with ... for the values of keys, tokens and passwords."""
+    said: list[str] = []
+    for word in words:
+        option, equals, _ = word.partition("=")
+        previous = said[-1] if said else ""
+        if equals and _is_secret(option):
+            word = f"{option}=..."
+        elif previous.startswith("-") and _is_secret(previous) and not word.startswith("-"):
+            word = "..."
+        said.append(word)
+    return said
+
+
+def _is_secret(option):
+    return re.split(r"[-_.]", option.lower())[-1] in _SECRET
+
 
 def batch_argument(words: Sequence[str]) -> tuple[str, int] | None:
     """(the argument, its number) of the first word that names a batch; None: none does.

@@ -6,6 +6,7 @@ Owns when to write, and what; _report/oom.py has the words.
 import gc
 import itertools
 import os
+import shlex
 import sys
 import threading
 import weakref
@@ -14,6 +15,7 @@ from memlab import _core
 from memlab._errors import Error
 from memlab._files import names, words
 from memlab._native import bridge
+from memlab._record import training_loop
 from memlab._report import oom as account
 from memlab._report import peaks
 from memlab._report import report as _report
@@ -23,6 +25,9 @@ from memlab._text import terminal, wording
 # failures are all written, later ones if their number is a power of two, and the last
 # one always.
 _WRITTEN_AT_ONCE = 10
+
+# Notes are cut behind so many bytes: a longer command is not told.
+_COMMAND_MOST = 1000
 
 _watches = []
 
@@ -34,11 +39,23 @@ _STATE = {
 }
 
 
-def _note_batch():
-    """Notes the batch in the program's arguments, and no other argument."""
+def _note_program():
+    """Notes the program, its arguments, and which of these is the batch."""
     found = words.batch_argument(sys.argv[1:])
     if found is not None:
         _core.note_before_oom("batch", *found)
+    # A module that was run by its name has one.
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    program = ["-m", spec.name.removesuffix(".__main__")] if spec else sys.argv[:1]
+    command = shlex.join(program + words.without_secrets(sys.argv[1:]))
+    if any(program) and len(command) <= _COMMAND_MOST:
+        _core.note_before_oom("program", command)
+
+
+def _note_loop():
+    """Notes what of a pass lives on into the next, which no event tells before there is one."""
+    if _core.noting():
+        _core.note_before_oom("loop", "", *training_loop.facts())
 
 
 def _note_optimizers():
@@ -186,7 +203,8 @@ class Watch:
         """Notes facts that no event tells; the account is written even without them."""
         try:
             _note_optimizers()
-            _note_batch()
+            _note_program()
+            _note_loop()
         except Exception as error:
             self._say(f"memlab: the optimizers were not noted: {error}")
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from memlab._report.parts import Part
 
 _size = wording.size
-_COMMAND = "memlab fit --vary batch=1..64 train.py --batch 32"
 
 # By kind: the change, and its cost.
 _REMEDIES = {
@@ -69,13 +68,16 @@ def batch(fit: MakeFit) -> str:
 
 
 def _measure(fit):
+    """The command that measures it, with the program of the recording where it tells that."""
+    memory = f" --memory {fit['gpu_bytes'] >> 20}MiB" if fit["gpu_bytes"] else ""
     if fit["batch_recorded"]:
-        name = fit["batch_argument"].lstrip("-")
-        return (
-            f"To measure it: memlab fit --vary {name}=1..{fit['batch_recorded']} train.py "
-            f"{fit['batch_argument']} {fit['batch_recorded']}"
-        )
-    return f"To measure it: {_COMMAND}"
+        name, most = fit["batch_argument"].lstrip("-"), fit["batch_recorded"]
+        program = fit["program"] or f"train.py {fit['batch_argument']} {most}"
+    else:
+        name, most, program = "batch", 64, fit["program"] or "train.py"
+        program += " --batch 32"
+    command = f"memlab fit{memory} --vary {name}=1..{most} {program}"
+    return f"To measure it: {wording.escape(command)}"
 
 
 def unseen(fit: MakeFit) -> str:

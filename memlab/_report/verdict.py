@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Trials replay the whole run: for a longer one, `memlab explain` tries changes.
 _TRIED_EVENTS = 200_000
 
+_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+
 _size = wording.size
 
 
@@ -96,6 +98,22 @@ def _grows(finding, start):
     return f"Grows by {said}. {remedy}"
 
 
+def _cache_held(finding, start):
+    said = (
+        f"Cached: {_size(finding['bytes'])} of the {_size(finding['of_bytes'])} reserved are "
+        "not in use"
+    )
+    if not finding["setting"]:
+        return f"{said}."
+    instead = finding["setting_instead"]
+    write = f"{_VARIABLE}={instead}" if instead else f"unset {_VARIABLE}"
+    return (
+        f"{said}: {wording.escape(finding['setting'])} holds them. Write "
+        f"{wording.escape(write)} instead: {_size(finding['setting_saving_bytes'])} less are "
+        "reserved, tried."
+    )
+
+
 # By kind: a sentence.
 _FINDINGS = {
     "out_of_memory": _out_of_memory,
@@ -112,10 +130,7 @@ _FINDINGS = {
         f"Fragmented: {_size(finding['bytes'])} of the {_size(finding['of_bytes'])} reserved "
         "lie free between blocks in use."
     ),
-    "cache_held": lambda finding, start: (
-        f"Cached: {_size(finding['bytes'])} of the {_size(finding['of_bytes'])} reserved are "
-        "not in use."
-    ),
+    "cache_held": _cache_held,
     "outside_torch": lambda finding, start: (
         f"Outside torch: {_size(finding['bytes'])} of the GPU's {_size(finding['of_bytes'])}."
     ),

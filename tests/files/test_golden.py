@@ -28,7 +28,7 @@ ACTIONS = """alloc free_requested free_completed segment_alloc segment_free segm
 CATEGORIES = """parameter buffer gradient optimizer_state activation temporary input
     workspace communication before_recording unknown""".split()
 NOTES = """step phase_begin phase_end mark region_begin region_end host gpu oom
-    holder optimizer batch""".split()
+    holder optimizer batch loop program""".split()
 STOPS = [
     "",
     "the limit of the file's size was reached",

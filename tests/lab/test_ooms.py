@@ -1,38 +1,20 @@
-"""What the verdict says of programs that run out of memory holds when they are run again."""
+"""What the verdict says of programs that run out of memory holds when they are run again.
 
+bench/ooms.py asks it of all of them, against the largest batch that fits."""
+
+import os
 import re
 
 import pytest
-from amounts import amount
 from on_phantom import needs_torch
-from oom_programs import NAMES, batch_of, fits, largest, make_fit
+from oom_programs import batch_of, fits, make_fit, most_above
 
 from memlab._report import make_fit as words
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow, needs_torch]
 
-# One of each kind: a batch, a batch beside data, no batch, not to be told.
-FEW = ["attention", "forward", "leak", "optimizer", "second_step", "variable_length"]
-
-
-def check(fit, name, folder, most=None):
-    """Holds FIT to what fits: the named batch, and none more than 15 % or one above it."""
-    if not fit["batch_named"]:
-        assert "memlab fit --vary batch=1.." in words.batch(fit)
-        return
-    assert fit["batch_argument"] == "--batch"
-    assert fit["batch_recorded"] == batch_of(name)
-    named = fit["batch"]
-    above = max(named + 1, named * 115 // 100)
-    if named:
-        assert f"--batch {named} " in words.batch(fit)
-        assert fits(name, named, folder)
-    else:
-        assert words.batch(fit).startswith("No batch fits")
-    if most is None:
-        assert not fits(name, above + 1, folder)
-    else:
-        assert most <= above
+# Of each kind one: in a second pass, with convolutions, without a batch, with longer inputs.
+FEW = ["accumulation", "conv", "optimizer", "variable_length"]
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -42,7 +24,22 @@ def test_a_named_batch_is_the_one_that_fits(name, tmp_path):
     assert kinds[0] == "out_of_memory" and "fragmented" not in kinds
     assert "Verdict: Out of memory" in said
     assert not [c for c in verdict["changes"] if c["kind"] == "settings"]
-    check(verdict["make_fit"], name, tmp_path)
+    fit = verdict["make_fit"]
+    given = batch_of(name)
+    if not fit["batch_named"]:
+        # The command has the program as it was run, and the memory of the GPU.
+        program = f"{os.path.join('tests', 'programs', 'ooms', name)}.py --batch {given}"
+        command = f"memlab fit --memory 24207MiB --vary batch=1..{given} "
+        assert command in words.batch(fit) and words.batch(fit).endswith(program)
+        return
+    assert (fit["batch_argument"], fit["batch_recorded"]) == ("--batch", given)
+    named = fit["batch"]
+    if named:
+        assert f"--batch {named} " in words.batch(fit)
+        assert fits(name, named, tmp_path)
+    else:
+        assert words.batch(fit).startswith("No batch fits")
+    assert not fits(name, most_above(named) + 1, tmp_path)
 
 
 def test_what_was_not_reached_is_told(tmp_path):
@@ -59,12 +56,12 @@ def test_what_was_not_reached_is_told(tmp_path):
     assert chosen and fit["chosen_need_bytes"] <= fit["memory_bytes"]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", NAMES)
-def test_the_largest_that_fits(name, tmp_path):
-    if not amount("OOMS", 0):
-        pytest.skip("a bisection: in make test-nightly")
-    fit = make_fit(name, tmp_path)[0]["make_fit"]
-    most = largest(name, batch_of(name), tmp_path)
-    print(f"{name:16} {batch_of(name):6} {most:6}", fit["batch"] if fit["batch_named"] else "-")
-    check(fit, name, tmp_path, most)
+@pytest.mark.parametrize(("name", "fragmented"), [("fragmentation", True), ("forward", False)])
+def test_fragmentation_is_named_if_it_fits_without(name, fragmented, tmp_path, monkeypatch):
+    verdict, _ = make_fit(name, tmp_path)
+    kinds = [finding["kind"] for finding in verdict["findings"]]
+    assert ("fragmented" in kinds) is fragmented
+    settings = [c["conf"] for c in verdict["changes"] if c["kind"] == "settings"]
+    assert settings == ["expandable_segments:True"] * fragmented
+    variables = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert fits(name, batch_of(name), tmp_path, variables) is fragmented

@@ -28,12 +28,12 @@ def _shared(name, folder):
     return {"MEMLAB_PHANTOM_SHARED": str(folder / "shared")} if "processes" in name else {}
 
 
-def fits(name, batch, folder):
-    """Whether it ends with BATCH."""
+def fits(name, batch, folder, variables=None):
+    """Whether it ends with BATCH, and environment VARIABLES."""
     done = run(
         FOLDER / f"{name}.py",
         arguments=["--batch", str(batch)],
-        env=_shared(name, folder),
+        env={**_shared(name, folder), **(variables or {})},
         gpu=GPU,
     )
     out = "OutOfMemoryError" in done.stderr or _NO_ENGINE in done.stderr
@@ -59,13 +59,19 @@ def make_fit(name, folder):
     return recording.verdict(0, trials=True), done.stderr
 
 
-def largest(name, below, folder):
-    """The largest batch below BELOW, which does not fit, that does; to one part in 50."""
-    good, bad = 0, below
+def largest(name, below, fits, good=0):
+    """(the largest batch found that fits, the least that does not), one part in 50 apart, from
+    GOOD, which fits, to BELOW, which does not; FITS(name, batch)."""
+    bad = below
     while bad - good > max(1, good // 50):
         middle = (good + bad) // 2
-        if fits(name, middle, folder):
+        if fits(name, middle):
             good = middle
         else:
             bad = middle
-    return good
+    return good, bad
+
+
+def most_above(named):
+    """The largest batch that may fit where NAMED is told to be the largest."""
+    return max(named + 1, named * 115 // 100)

@@ -129,7 +129,19 @@ typedef struct ml_annotation {
      * bytes of the state that it will keep; of the parameters that it trains. */ \
     XX(OPTIMIZER, 10, "optimizer") \
     /* The program's argument of this name, a batch: its number. */ \
-    XX(BATCH, 11, "batch")
+    XX(BATCH, 11, "batch") \
+    /* The loop that trains, each enum ml_loop_fact: whether gradients live while the next \
+     * forward runs; whether what the module under way returns does.  Then bytes of what was \
+     * returned before and does, and a fact again: a loss over classes follows. */ \
+    XX(LOOP, 12, "loop") \
+    /* The program and its arguments, as a shell takes them. */ \
+    XX(PROGRAM, 13, "program")
+
+enum ml_loop_fact {
+    ML_LOOP_UNKNOWN = 0,
+    ML_LOOP_NO = 1,
+    ML_LOOP_YES = 2
+};
 
 enum ml_note_kind {
 #define XX(name, number, text) ML_NOTE_##name = (number),

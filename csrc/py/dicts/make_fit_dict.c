@@ -77,17 +77,21 @@ remedy_list(const ml_remedies *remedies)
     return list;
 }
 
+static PyObject *
+number_or_none(uint64_t value, uint64_t unknown)
+{
+    return value == unknown ? Py_NewRef(Py_None) : number(value);
+}
+
 PyObject *
 ml_py_make_fit(const ml_make_fit *fit)
 {
     PyObject *dict = PyDict_New();
-    PyObject *memory = fit->memory_bytes == UINT64_MAX ? Py_NewRef(Py_None)
-                                                       : number(fit->memory_bytes);
     if (dict == NULL) {
-        Py_XDECREF(memory);
         return NULL;
     }
-    if (ml_py_set(dict, "memory_bytes", memory) < 0 ||
+    if (ml_py_set(dict, "memory_bytes", number_or_none(fit->memory_bytes, UINT64_MAX)) <
+            0 ||
         ml_py_set(dict, "untold_because", untold_list(fit->untold)) < 0 ||
         ml_py_set(dict, "unseen", unseen_dict(fit)) < 0 ||
         ml_py_set(dict, "needs_least_bytes", number(fit->needs_least)) < 0 ||
@@ -95,6 +99,8 @@ ml_py_make_fit(const ml_make_fit *fit)
         ml_py_set(dict, "batch_argument", text_at(fit->batch_name)) < 0 ||
         ml_py_set(dict, "batch_recorded", number(fit->batch_number)) < 0 ||
         ml_py_set(dict, "batch", number(ml_make_fit_number(fit))) < 0 ||
+        ml_py_set(dict, "program", text(fit->program)) < 0 ||
+        ml_py_set(dict, "gpu_bytes", number_or_none(fit->gpu_bytes, 0)) < 0 ||
         ml_py_set(dict, "failed", PyBool_FromLong(fit->failed)) < 0 ||
         ml_py_set(dict, "batch_named", PyBool_FromLong(fit->batch_named)) < 0 ||
         ml_py_set(dict, "batch_factor", part_of_batch(fit->batch_safe)) < 0 ||

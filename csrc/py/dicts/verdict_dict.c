@@ -8,9 +8,22 @@
 #include "dicts/make_fit_dict.h"
 #include "dicts/peak_dict.h"
 
-static PyObject *
-finding_dict(const ml_recording *recording, const ml_finding *finding)
+static int
+set_setting(PyObject *dict, const ml_blamed_setting *blamed)
 {
+    if (ml_py_set(dict, "setting", text_at(blamed->setting)) < 0 ||
+        ml_py_set(dict, "setting_instead", text_at(blamed->instead)) < 0 ||
+        ml_py_set(dict, "setting_saving_bytes", number(blamed->saving)) < 0) {
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+finding_dict(const ml_recording *recording, const ml_run_verdict *verdict,
+             const ml_finding *finding)
+{
+    static const ml_blamed_setting none;
     const char *stage =
         finding->stage < ML_STAGE_COUNT ? ml_stage_text(finding->stage) : "";
     PyObject *dict = PyDict_New();
@@ -20,6 +33,8 @@ finding_dict(const ml_recording *recording, const ml_finding *finding)
          ml_py_set(dict, "stage", PyUnicode_FromString(stage)) < 0 ||
          ml_py_set(dict, "bytes", number(finding->bytes)) < 0 ||
          ml_py_set(dict, "of_bytes", number(finding->of)) < 0 ||
+         set_setting(dict, finding->kind == ML_FINDING_CACHE_HELD ? &verdict->blamed
+                                                                  : &none) < 0 ||
          ml_py_set_growing(dict, recording, finding->growing) < 0 ||
          ml_py_set_cause(dict, recording, &finding->cause) < 0)) {
         Py_CLEAR(dict);
@@ -46,7 +61,7 @@ finding_list(const ml_recording *recording, const ml_run_verdict *verdict)
 {
     PyObject *list;
     FILL_LIST(list, i, verdict->finding_count,
-              finding_dict(recording, &verdict->findings[i]));
+              finding_dict(recording, verdict, &verdict->findings[i]));
     return list;
 }
 

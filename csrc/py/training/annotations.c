@@ -139,31 +139,35 @@ ml_py_note_holder(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 const char ml_py_note_before_oom_doc[] =
-    "note_before_oom($module, kind, name, value, other=0, /)\n--\n\n"
+    "note_before_oom($module, kind, name, *values)\n--\n\n"
     "Notes what no event tells, as memory runs out.\n\n"
-    "kind: 'optimizer', with its class, the bytes of the state that it will keep and "
-    "of\n"
-    "the parameters that it trains; 'batch', with an argument of the program and its\n"
-    "number. Raises TypeError, ValueError, OverflowError.";
+    "kind: 'optimizer', 'batch', 'loop' or 'program'; name and up to four values are "
+    "as\n"
+    "docs/FORMAT.md has them. Raises TypeError, ValueError, OverflowError.";
 
 PyObject *
 ml_py_note_before_oom(PyObject *Py_UNUSED(module), PyObject *args)
 {
+    static const uint8_t kinds[] = {ML_NOTE_OPTIMIZER, ML_NOTE_BATCH, ML_NOTE_LOOP,
+                                    ML_NOTE_PROGRAM};
     const char *kind, *name;
     Py_ssize_t length;
-    unsigned long long value, other = 0;
-    if (!PyArg_ParseTuple(args, "ss#K|K:note_before_oom", &kind, &name, &length, &value,
-                          &other)) {
+    unsigned long long values[4] = {0};
+    if (!PyArg_ParseTuple(args, "ss#|KKKK:note_before_oom", &kind, &name, &length,
+                          &values[0], &values[1], &values[2], &values[3])) {
         return NULL;
     }
-    bool optimizer = strcmp(kind, ml_note_text(ML_NOTE_OPTIMIZER)) == 0;
-    if (!optimizer && strcmp(kind, ml_note_text(ML_NOTE_BATCH)) != 0) {
+    size_t i = 0;
+    while (i < sizeof(kinds) && strcmp(kind, ml_note_text(kinds[i])) != 0) {
+        i++;
+    }
+    if (i == sizeof(kinds)) {
         PyErr_Format(PyExc_ValueError, "no such kind: %.100s", kind);
         return NULL;
     }
-    ml_note note = {.kind = optimizer ? ML_NOTE_OPTIMIZER : ML_NOTE_BATCH,
+    ml_note note = {.kind = kinds[i],
                     .device = -1,
-                    .values = {value, other}};
+                    .values = {values[0], values[1], values[2], values[3]}};
     if (ml_recorder_noting()) {
         ml_recorder_note(NULL, &note, name, (size_t)length);
     }

@@ -3,10 +3,6 @@
 
 #include <string.h>
 
-/* One part in this many of the memory stays free, for changes by placement and
- * libraries. */
-#define MARGIN_PART 64
-
 typedef struct finder {
     const ml_advice_case *it;
     ml_trial_options options; /* with the memory of the run */
@@ -88,9 +84,9 @@ tell_unseen(const ml_remainder *remainder, ml_make_fit *out)
     out->state_assumed = remainder->state_assumed;
 }
 
-/* Reads the batch from the program's arguments. */
+/* The batch among the program's arguments, all of these, and the GPU. */
 static void
-read_argument(const ml_recording *recording, ml_make_fit *out)
+read_notes(const ml_recording *recording, ml_make_fit *out)
 {
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];
@@ -99,6 +95,12 @@ read_argument(const ml_recording *recording, ml_make_fit *out)
             memcpy(out->batch_name, name.bytes, name.length);
             out->batch_name[name.length] = 0;
             out->batch_number = note->values[0];
+        }
+        else if (note->kind == ML_NOTE_PROGRAM) {
+            out->program = name;
+        }
+        else if (note->kind == ML_NOTE_OOM && note->values[2] != ML_NOTE_UNKNOWN) {
+            out->gpu_bytes = note->values[2];
         }
     }
 }
@@ -142,7 +144,8 @@ find(const finder *f, const ml_remainder *little, const ml_remainder *much)
     error = find_fragmentation(f, little);
     if (error == 0 && out->untold == 0) {
         finder careful = *f;
-        careful.options.memory_bytes -= careful.options.memory_bytes / MARGIN_PART;
+        careful.options.memory_bytes -=
+            careful.options.memory_bytes / ML_FIT_MARGIN_PART;
         error = find_batch(&careful, much, &out->batch_safe);
     }
     if (error == 0 && out->untold == 0) {
@@ -159,7 +162,7 @@ ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out)
                          .failed = it->failed != ML_NO_EVENT,
                          .batch_safe = ML_FIT_PARTS,
                          .batch_most = ML_FIT_PARTS};
-    read_argument(it->recording, out);
+    read_notes(it->recording, out);
     finder f = {.it = it, .options = it->options, .out = out};
     f.options.memory_bytes = it->memory_bytes;
     f.options.go_on = false;

@@ -31,9 +31,11 @@ typedef struct ml_make_fit {
     /* from the program's arguments; 0: not there */
     uint64_t batch_number;
     char batch_name[64];
-    bool batch_named; /* the two agree: take the safe one */
-    /* If memory need not be in one piece, the request and all that can be predicted
-     * after it succeed. */
+    ml_string program;  /* and its arguments, for a shell; borrowed; empty: not known */
+    uint64_t gpu_bytes; /* of the whole GPU; 0: not known */
+    bool batch_named;   /* these agree: the safe one is the batch to take */
+    /* Where memory need not be in one piece the request succeeds, and all that follows as
+     * far as it can be told. */
     bool fragmented;
     bool unfragmented_fits; /* unfragmented_fits is known */
     ml_remedies remedies;

@@ -9,6 +9,9 @@
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
 
+/* Odd numbers from here on divide few sizes by chance. */
+#define LARGE_ODD 32
+
 /* ---- The recorded ones ---- */
 
 static bool
@@ -25,7 +28,20 @@ does_scale(const ml_remainder_builder *b, size_t i, const uint64_t *weights,
                 ml_remainder_compare_sizes) != NULL) {
         return false;
     }
-    return it->stages[demand->born] != ML_STAGE_LOADING || !b->much;
+    if (it->stages[demand->born] != ML_STAGE_LOADING) {
+        return true;
+    }
+    /* A batch divides what it makes; by chance a number with a large odd part divides
+     * little else. */
+    uint64_t odd = b->batch;
+    while (odd != 0 && odd % 2 == 0) {
+        odd /= 2;
+    }
+    if (b->batch != 0 && demand->bytes % b->batch != 0) {
+        return false;
+    }
+    bool certain = odd >= LARGE_ODD && of->verdict.category == ML_CATEGORY_INPUT;
+    return certain || !b->much;
 }
 
 static int
@@ -154,28 +170,70 @@ has_stage(const ml_advice_case *it, size_t from, size_t until, unsigned stage)
     return false;
 }
 
-/* ---- The whole ---- */
+/* ---- What was noted of the loop ---- */
 
-/* Makes again, in the backward pass, what one checkpointed module recomputes. */
-static int
-make_anew(ml_remainder_builder *b)
+static bool
+is_zero_grad(const ml_recording *recording, const ml_note *note)
 {
-    ml_remainder *out = b->out;
-    int error = 0;
-    for (size_t i = 0; i < out->recorded && error == 0; i++) {
-        const ml_demand *demand = &out->workload->demands[i];
-        size_t brief = 0;
-        if (demand->bytes == 0 || demand->born == ML_NO_EVENT ||
-            demand->born < b->anew_from || demand->born >= b->anew_until ||
-            !out->items[i].scales) {
-            continue;
+    static const char begin[] = "Optimizer.zero_grad#";
+    ml_string name = recording->strings[note->name];
+    return note->kind == ML_NOTE_REGION_BEGIN && name.length >= sizeof(begin) - 1 &&
+           memcmp(name.bytes, begin, sizeof(begin) - 1) == 0;
+}
+
+static size_t
+first_forward(const ml_remainder_builder *b, size_t event)
+{
+    while (event < b->out->failed && b->it->stages[event] != ML_STAGE_FORWARD) {
+        event++;
+    }
+    return event;
+}
+
+/* In a backward pass it is seen whether gradients went before the forward or behind it. */
+static void
+read_loop(ml_remainder_builder *b)
+{
+    const ml_recording *recording = b->it->recording;
+    const ml_events *events = &b->it->trace->events;
+    size_t forward = first_forward(b, b->pass);
+    for (size_t i = 0; i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        if (note->kind == ML_NOTE_LOOP) {
+            b->gradients_live = (uint8_t)note->values[0];
+            b->output_lives = (uint8_t)note->values[1];
+            b->outputs_living = note->values[2];
+            b->loss_of_classes = (uint8_t)note->values[3];
         }
-        error = ml_remainder_add(b, demand->bytes, i, true, ML_REST_BRIEF, &brief);
-        if (error == 0) {
-            ml_remainder_free_at(b, brief, b->now + 2);
+        else if (note->kind == ML_NOTE_BATCH) {
+            b->batch = note->values[0];
         }
     }
-    return error;
+    for (size_t i = 0; i < recording->note_count; i++) {
+        const ml_note *note = &recording->notes[i];
+        if (is_zero_grad(recording, note) && b->gradients_live == ML_LOOP_NO &&
+            note->time > ml_events_time(events, forward) &&
+            note->time < ml_events_time(events, b->out->failed)) {
+            b->gradients_live = ML_LOOP_YES;
+        }
+    }
+}
+
+/* ---- The whole ---- */
+
+/* Bytes of gradients that live as the forward begins of the pass from event PASS. */
+static uint64_t
+gradients_at(const ml_remainder_builder *b, size_t pass)
+{
+    uint64_t bytes = 0;
+    size_t event = first_forward(b, pass);
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        if (b->it->of[i].verdict.category == ML_CATEGORY_GRADIENT &&
+            ml_demand_lives_at(b->it, i, event)) {
+            bytes += b->it->workload->demands[i].block_bytes;
+        }
+    }
+    return bytes;
 }
 
 static int
@@ -189,7 +247,7 @@ first_pass(ml_remainder_builder *b)
         return error;
     }
     if (b->stage != ML_STAGE_OPTIMIZER) {
-        error = make_anew(b);
+        error = ml_remainder_make_anew(b);
         error = error == 0 ? ml_remainder_backward(b) : error;
     }
     size_t until = b->now;
@@ -240,12 +298,15 @@ continue_run(ml_remainder_builder *b)
         return ml_remainder_finish_forward(b);
     }
     bool optimized = has_stage(it, 0, b->pass, ML_STAGE_OPTIMIZER);
-    error = ml_remainder_resume(b, pass_before(it, b->pass));
-    if (error < 0 || optimized || out->untold != 0) {
+    size_t previous = pass_before(it, b->pass);
+    bool gather = gradients_at(b, previous) > gradients_at(b, b->pass);
+    error = ml_remainder_resume(b, previous);
+    if (error < 0 || (optimized && !gather) || out->untold != 0) {
         return error;
     }
+    /* Where steps have several passes, gradients live while the later ones run. */
     size_t until = b->now;
-    error = ml_remainder_optimize(b);
+    error = optimized ? ml_remainder_gather(b) : ml_remainder_optimize(b);
     return error == 0 ? ml_remainder_repeat(b, until) : error;
 }
 
@@ -286,6 +347,7 @@ ml_remainder_init(ml_remainder *remainder, const ml_advice_case *it, bool much)
         b.stage = it->stages[last];
         b.pass = pass_before(it, (size_t)last);
         b.now = (size_t)last;
+        read_loop(&b);
     }
     int error = take_workload(remainder, it);
     if (error == 0) {

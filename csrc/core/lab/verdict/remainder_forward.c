@@ -36,7 +36,7 @@ instance_of(const family *of, ml_string module)
     for (size_t i = number; i < end; i++) {
         value = value * 10 + (uint32_t)(module.bytes[i] - '0');
     }
-    return value;
+    return value <= of->most ? value : NO_INSTANCE;
 }
 
 static ml_string
@@ -68,16 +68,18 @@ find_family(const ml_remainder_builder *b, ml_string module, family *of)
         return false;
     }
     *of = (family){.before = {module.bytes, (uint32_t)number},
+                   .most = NO_INSTANCE - 1,
                    .first = b->out->failed,
                    .previous = b->out->failed};
     of->current = instance_of(of, module);
+    uint32_t most = 0;
     for (size_t i = 0; i < b->out->recorded; i++) {
         uint32_t instance = instance_of(of, module_at(b, i));
         if (instance == NO_INSTANCE) {
             continue;
         }
         if (is_parameter(b, i)) {
-            of->most = instance > of->most ? instance : of->most;
+            most = instance > most ? instance : most;
             continue;
         }
         size_t born = b->out->workload->demands[i].born;
@@ -91,6 +93,7 @@ find_family(const ml_remainder_builder *b, ml_string module, family *of)
             of->previous = born;
         }
     }
+    of->most = most;
     return true;
 }
 
@@ -166,15 +169,46 @@ is_made_anew(const ml_remainder_builder *b, const family *of)
     return kept < made / 4;
 }
 
-static int
-finish_family(ml_remainder_builder *b, const family *of)
+static uint64_t
+parameters_of(const ml_remainder_builder *b, const family *of, uint32_t instance)
 {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        if (is_parameter(b, i) && instance_of(of, module_at(b, i)) == instance) {
+            bytes += b->out->workload->demands[i].bytes;
+        }
+    }
+    return bytes;
+}
+
+/* Ends the family before the first module behind the current one whose parameters are not as
+ * large as those of the last one that ended. */
+static void
+end_family(const ml_remainder_builder *b, family *of)
+{
+    uint64_t last = parameters_of(b, of, of->current - 1);
+    uint32_t end = of->current;
+    while (end < of->most && parameters_of(b, of, end + 1) == last) {
+        end++;
+    }
+    of->most = end;
+}
+
+static int
+finish_family(ml_remainder_builder *b, family *of)
+{
+    if (of->previous < of->first) {
+        end_family(b, of);
+    }
     uint32_t left = of->most > of->current ? of->most - of->current : 0;
     if (of->previous >= of->first) {
         b->out->untold |= (uint32_t)(left != 0) << ML_UNTOLD_MODULES;
         return 0;
     }
     b->out->modules += left;
+    bool alike =
+        parameters_of(b, of, of->current) == parameters_of(b, of, of->current - 1);
+    b->out->untold |= (uint32_t)!alike << ML_UNTOLD_MODULES;
     if (is_made_anew(b, of)) {
         b->anew_from = of->previous;
         b->anew_until = of->first;
@@ -252,6 +286,22 @@ is_autocast(const ml_remainder_builder *b)
     return false;
 }
 
+/* Whether the pass has convolutions: rows say nothing of what these make. */
+static bool
+convolves(const ml_remainder_builder *b)
+{
+    const ml_recording *recording = b->it->recording;
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        uint32_t stack = b->out->workload->demands[i].stack;
+        uint32_t frame = recording->stacks[stack].frame;
+        ml_string file = recording->strings[recording->frames[frame].filename];
+        if (is_of_pass(b, i) && ml_string_holds(file, "/modules/conv.py")) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int
 finish_others(ml_remainder_builder *b, const family *of)
 {
@@ -281,20 +331,44 @@ finish_others(ml_remainder_builder *b, const family *of)
         }
         uint64_t bytes = made_of(b->out->workload->demands[i].bytes, rows, width);
         b->out->forward += bytes;
-        /* A loss also keeps its own result. */
-        error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, NULL);
+        /* A loss keeps what it makes of them besides. */
+        error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, &b->returned);
         b->now++;
-        if (error == 0 && b->much) {
+        if (error == 0 && ml_remainder_holds(b, b->loss_of_classes)) {
             error = ml_remainder_add(b, cast ? 2 * bytes : bytes, like, true,
                                      ML_REST_PASS, NULL);
             b->now++;
         }
     }
     b->out->modules += others;
-    if (others > MOST_OTHERS || (others != 0 && rows == 0)) {
+    if (others > MOST_OTHERS || (others != 0 && (rows == 0 || convolves(b)))) {
         b->out->untold |= 1u << ML_UNTOLD_MODULES;
     }
     return error;
+}
+
+/* In a module that is of no family: it is the last one, and what it asked for its result, or
+ * what follows is not known. */
+static int
+finish_last(ml_remainder_builder *b, uint32_t failed)
+{
+    ml_remainder *out = b->out;
+    uint64_t bytes = out->workload->demands[out->recorded].bytes;
+    bool known = true;
+    for (size_t i = 0; i < out->recorded && known; i++) {
+        uint64_t weight = out->workload->demands[i].bytes;
+        uint32_t module = b->it->of[i].cause.module;
+        known = !is_parameter(b, i) || (weight != bytes && weight != 2 * bytes &&
+                                        (module == failed || was_reached(b, module)));
+    }
+    out->untold |= (uint32_t)!known << ML_UNTOLD_MODULES;
+    b->returned = out->recorded;
+    if (known && ml_remainder_holds(b, b->loss_of_classes)) {
+        b->now++;
+        return ml_remainder_add(b, is_autocast(b) ? 2 * bytes : bytes, out->recorded,
+                                true, ML_REST_PASS, NULL);
+    }
+    return 0;
 }
 
 int
@@ -306,8 +380,7 @@ ml_remainder_finish_forward(ml_remainder_builder *b)
     }
     family of;
     if (!find_family(b, b->it->recording->strings[cause.module], &of)) {
-        b->out->untold |= 1u << ML_UNTOLD_MODULES;
-        return 0;
+        return finish_last(b, cause.module);
     }
     int error = finish_family(b, &of);
     return error == 0 ? finish_others(b, &of) : error;

@@ -7,14 +7,22 @@
 typedef struct ml_remainder_builder {
     const ml_advice_case *it;
     ml_remainder *out;
-    size_t pass; /* event: start of the current forward */
-    size_t now;  /* event of the next request */
-    /* Events between which the last module made what its checkpoint recomputes; equal:
-     * nothing. */
+    size_t pass; /* event: the forward under way began */
+    size_t now;  /* event of what is asked for next */
+    size_t
+        returned; /* demand of the remainder that the forward returned; 0: none of it */
+    /* Events between which the last module made what checkpoints make again; the same:
+     * nothing is. */
     size_t anew_from;
     size_t anew_until;
     bool much;
-    uint8_t stage; /* enum ml_stage of the failed request */
+    uint8_t stage; /* enum ml_stage of the request that failed */
+    /* As ML_NOTE_LOOP: each enum ml_loop_fact, and bytes. */
+    uint8_t gradients_live;
+    uint8_t output_lives;
+    uint8_t loss_of_classes;
+    uint64_t outputs_living;
+    uint64_t batch; /* of ML_NOTE_BATCH; 0: none */
 } ml_remainder_builder;
 
 /* Adds a demand of LIKE's stream and pool at NOW; *INDEX, unless NULL, is its index.  0
@@ -39,6 +47,13 @@ ml_remainder_compare_sizes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* What FACT says; what is not known is so where much is assumed. */
+static inline bool
+ml_remainder_holds(const ml_remainder_builder *b, uint8_t fact)
+{
+    return fact == ML_LOOP_UNKNOWN ? b->much : fact == ML_LOOP_YES;
+}
+
 bool ml_remainder_is_live(const ml_remainder *out, size_t demand);
 
 /* Demands of the recording by birth, without workspaces. */
@@ -51,9 +66,11 @@ typedef struct ml_sequence {
 int ml_sequence_take(const ml_remainder_builder *b, size_t from, size_t until,
                      ml_sequence *out);
 
-/* Each adds the demands of its name; 0 or ML_ENOMEM.  They are the backward pass, the
- * optimizer's state, and a second pass like the one that ended at UNTIL. */
+/* Each asks for what its name says; 0 or ML_ENOMEM.  The backward pass of what waits for it;
+ * the state of the optimizer, and a second pass like that which ended at UNTIL. */
+int ml_remainder_make_anew(ml_remainder_builder *b); /* of one module's checkpoint */
 int ml_remainder_backward(ml_remainder_builder *b);
+int ml_remainder_gather(ml_remainder_builder *b); /* gradients that are not there */
 int ml_remainder_optimize(ml_remainder_builder *b);
 int ml_remainder_repeat(ml_remainder_builder *b, size_t until);
 /* The rest of a pass, if an earlier one, begun at PREVIOUS, had ended. */

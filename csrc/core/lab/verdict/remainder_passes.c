@@ -86,6 +86,28 @@ find_missing(const ml_remainder_builder *b, uint64_t **sizes, size_t *count)
     return 0;
 }
 
+/* Whether demand I is not of a function of torch.nn: what its backward pass makes is not
+ * known, as a softmax makes one block more. */
+static bool
+is_of_program(const ml_remainder_builder *b, size_t i)
+{
+    const ml_recording *recording = b->it->recording;
+    uint32_t stack = b->out->workload->demands[i].stack;
+    const ml_frame *frame = &recording->frames[recording->stacks[stack].frame];
+    ml_string name = recording->strings[frame->name];
+    return !ml_string_holds(recording->strings[frame->filename], "/torch/nn/") ||
+           ml_string_holds(name, "softmax");
+}
+
+/* Whether demand I is of the backward pass in which memory ended: no pass waits for it. */
+static bool
+is_in_flight(const ml_remainder_builder *b, size_t i)
+{
+    return b->stage == ML_STAGE_BACKWARD &&
+           (i == b->out->recorded ||
+            (i < b->out->recorded && b->it->of[i].cause.phase == ML_PHASE_BACKWARD));
+}
+
 int
 ml_remainder_backward(ml_remainder_builder *b)
 {
@@ -111,19 +133,35 @@ ml_remainder_backward(ml_remainder_builder *b)
     uint64_t passed = 0;
     uint64_t made = 0;
     size_t next = count;
+    /* It begins with the gradient of what the forward returned. */
+    bool begins = true;
+    bool first = false; /* behind gradients that are there */
     for (size_t i = end; i > 0 && error == 0; i--) {
         if (!ml_remainder_is_live(out, i - 1) ||
             out->items[i - 1].kind != ML_REST_PASS) {
             continue;
         }
-        uint64_t bytes = out->workload->demands[i - 1].bytes;
-        size_t brief = 0;
-        error = ml_remainder_add(b, bytes, i - 1, out->items[i - 1].scales,
-                                 ML_REST_BRIEF, &brief);
-        if (error == 0) {
-            ml_remainder_free_at(b, brief, b->now + 2);
-            ml_remainder_free_at(b, i - 1, b->now + 1);
+        if (is_in_flight(b, i - 1)) {
+            begins = false;
+            first = true;
+            ml_remainder_free_at(b, i - 1, b->now + 2);
+            continue;
         }
+        uint64_t bytes = out->workload->demands[i - 1].bytes;
+        unsigned come = begins || b->much ? 1 : 0;
+        come += b->much && is_of_program(b, i - 1) ? 1 : 0;
+        come = first ? 0 : come;
+        begins = first = false;
+        for (unsigned j = 0; j <= come && error == 0; j++) {
+            size_t brief = 0;
+            error = ml_remainder_add(b, bytes, i - 1, out->items[i - 1].scales,
+                                     ML_REST_BRIEF, &brief);
+            if (error == 0) {
+                /* The gradient that comes is gone before the one that goes on. */
+                ml_remainder_free_at(b, brief, b->now + (j < come ? 1 : 2));
+            }
+        }
+        ml_remainder_free_at(b, i - 1, b->now + 1);
         b->now++;
         passed += bytes;
         while (error == 0 && next > 0 &&
@@ -137,6 +175,23 @@ ml_remainder_backward(ml_remainder_builder *b)
         error = ml_remainder_add(b, sizes[--next], 0, false, ML_REST_GRADIENT, NULL);
     }
     b->now += 2;
+    ml_free(sizes);
+    return error;
+}
+
+int
+ml_remainder_gather(ml_remainder_builder *b)
+{
+    uint64_t *sizes;
+    size_t count;
+    int error = find_missing(b, &sizes, &count);
+    if (error < 0) {
+        return error;
+    }
+    for (size_t i = 0; i < count && error == 0; i++) {
+        error = ml_remainder_add(b, sizes[i], 0, false, ML_REST_GRADIENT, NULL);
+    }
+    b->now++;
     ml_free(sizes);
     return error;
 }
@@ -187,7 +242,8 @@ ml_remainder_optimize(ml_remainder_builder *b)
         }
     }
     b->now += 2;
-    for (size_t i = 0; i < out->workload->count && error == 0 && !b->much; i++) {
+    bool live = ml_remainder_holds(b, b->gradients_live);
+    for (size_t i = 0; i < out->workload->count && error == 0 && !live; i++) {
         if (out->items[i].kind == ML_REST_GRADIENT && ml_remainder_is_live(out, i)) {
             ml_remainder_free_at(b, i, b->now);
         }
@@ -196,7 +252,37 @@ ml_remainder_optimize(ml_remainder_builder *b)
     return error;
 }
 
-/* Repeats the pass from event b->pass to UNTIL.  Much: its result is still held. */
+/* What a pass returned lives until the next one has returned, where it is kept. */
+static int
+keep_returned(ml_remainder_builder *b, size_t start)
+{
+    const ml_remainder *out = b->out;
+    size_t last = b->returned;
+    for (size_t i = out->recorded; i > 0 && last == 0; i--) {
+        const ml_demand *demand = &out->workload->demands[i - 1];
+        if (demand->born != ML_NO_EVENT && demand->born >= b->pass &&
+            demand->born < out->failed && demand->bytes != 0 &&
+            out->items[i - 1].kind == ML_REST_PASS && out->items[i - 1].scales &&
+            b->it->of[i - 1].cause.module != 0) {
+            last = i - 1;
+        }
+    }
+    bool lives = ml_remainder_holds(b, b->output_lives) && b->outputs_living == 0;
+    uint64_t bytes =
+        lives && last != 0 ? out->workload->demands[last].bytes : b->outputs_living;
+    if (bytes == 0) {
+        return 0;
+    }
+    size_t made = last != 0 ? out->workload->demands[last].born : b->pass;
+    size_t index = 0;
+    int error = ml_remainder_add(b, bytes, last, true, ML_REST_PASS, &index);
+    if (error == 0) {
+        ml_remainder_free_at(b, index, start + (made - b->pass) + 1);
+    }
+    return error;
+}
+
+/* The pass from event b->pass to UNTIL once more. */
 int
 ml_remainder_repeat(ml_remainder_builder *b, size_t until)
 {
@@ -204,25 +290,13 @@ ml_remainder_repeat(ml_remainder_builder *b, size_t until)
     size_t end = out->workload->count;
     size_t start = b->now;
     size_t last = start;
-    size_t output = 0;
-    int error = 0;
-    for (size_t i = 0; i < end; i++) {
-        const ml_demand *demand = &out->workload->demands[i];
-        bool made = demand->bytes != 0 && demand->born != ML_NO_EVENT &&
-                    demand->born <= out->failed + 1;
-        if (made && out->items[i].kind == ML_REST_PASS && out->items[i].scales) {
-            output = i;
-        }
-    }
-    if (b->much && output != 0) {
-        error = ml_remainder_add(b, out->workload->demands[output].bytes, output, true,
-                                 ML_REST_PASS, NULL);
-    }
+    int error = keep_returned(b, start);
     for (size_t i = 0; i < end && error == 0; i++) {
         ml_demand demand = out->workload->demands[i];
         unsigned kind = out->items[i].kind;
-        bool again = kind == ML_REST_PASS || kind == ML_REST_BRIEF ||
-                     (kind == ML_REST_GRADIENT && !b->much);
+        bool again =
+            kind == ML_REST_PASS || kind == ML_REST_BRIEF ||
+            (kind == ML_REST_GRADIENT && !ml_remainder_holds(b, b->gradients_live));
         if (!again || demand.bytes == 0 || demand.born == ML_NO_EVENT ||
             demand.born < b->pass || demand.born >= until) {
             continue;

@@ -1,6 +1,7 @@
 /* The rest of a pass, copied from an earlier pass of the same kind. */
 #include <stdlib.h>
 
+#include "analysis/answers/stages.h"
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
 
@@ -8,7 +9,9 @@
 #define UNLIKE_PART 50
 /* Most allocations at the start that only one of two passes has. */
 #define MOST_SHIFT 8
-/* Kept bytes may grow by one part in this many from pass to pass. */
+/* Of the largest demand of a pass, smaller ones than one part in so many are small. */
+#define SMALL_PART 256
+/* What is kept may rise by one part in so many from pass to pass. */
 #define GROWTH_PART 200
 
 static uint64_t
@@ -26,31 +29,87 @@ kept_at(const ml_remainder_builder *b, size_t event)
     return bytes;
 }
 
-/* Whether the passes request the same sizes, up to the end of NOW. */
-static bool
-is_alike(const ml_remainder_builder *b, const ml_sequence *before,
-         const ml_sequence *now)
+/* One pass beside the one before it, of demands that are large. */
+typedef struct comparison {
+    ml_sequence before;
+    ml_sequence now;
+    /* Where what scales has other sizes, as a longer sequence makes: times TO of FROM. */
+    uint64_t to;
+    uint64_t from;
+} comparison;
+
+/* Without the small ones, which libraries make once or at times. */
+static void
+leave_large(const ml_remainder_builder *b, ml_sequence *of)
 {
     const ml_demand *demands = b->out->workload->demands;
+    uint64_t most = 0;
+    for (size_t i = 0; i < of->count; i++) {
+        uint64_t bytes = demands[of->list[i]].bytes;
+        most = bytes > most ? bytes : most;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < of->count; i++) {
+        if (demands[of->list[i]].bytes >= most / SMALL_PART) {
+            of->list[kept++] = of->list[i];
+        }
+    }
+    of->count = kept;
+}
+
+/* BYTES times the ratio of the passes, to the POWER of 1 or 2. */
+static uint64_t
+times(const comparison *of, uint64_t bytes, unsigned power)
+{
+    double ratio = (double)of->to / (double)of->from;
+    return (uint64_t)((double)bytes * (power == 2 ? ratio * ratio : ratio) + 0.5);
+}
+
+static bool
+is_about(uint64_t a, uint64_t b)
+{
+    return (a > b ? a - b : b - a) <= b / UNLIKE_PART;
+}
+
+/* Whether the passes ask for the same in the same modules, as far as NOW goes: sizes are
+ * equal, or those that scale have one ratio, or its square. */
+static bool
+is_alike(const ml_remainder_builder *b, comparison *of)
+{
+    const ml_demand *demands = b->out->workload->demands;
+    const ml_explained *explained = b->it->of;
     uint64_t all = 0;
     uint64_t unlike = 0;
-    for (size_t i = 0; i < now->count; i++) {
-        uint64_t bytes = demands[now->list[i]].bytes;
+    of->to = of->from = 1;
+    if (of->now.count == 0 || of->now.count >= of->before.count) {
+        return false;
+    }
+    for (size_t i = 0; i < of->now.count; i++) {
+        size_t now = of->now.list[i];
+        size_t before = of->before.list[i];
+        uint64_t bytes = demands[now].bytes;
+        uint64_t was = demands[before].bytes;
+        bool same = explained[now].cause.module == explained[before].cause.module;
+        if (same && bytes != was && of->to == of->from && b->out->items[now].scales) {
+            of->to = bytes;
+            of->from = was;
+        }
         all += bytes;
-        if (i >= before->count || demands[before->list[i]].bytes != bytes) {
+        if (!same || (bytes != was && !is_about(bytes, times(of, was, 1)) &&
+                      !is_about(bytes, times(of, was, 2)))) {
             unlike += bytes;
         }
     }
-    return now->count < before->count && unlike <= all / UNLIKE_PART;
+    return unlike <= all / UNLIKE_PART;
 }
 
 /* Leaves out allocations at the start that only one pass has, such as a first batch
  * loaded before.  Returns whether the passes are then alike. */
 static bool
-align(const ml_remainder_builder *b, ml_sequence *before, ml_sequence *now)
+align(const ml_remainder_builder *b, comparison *of)
 {
     for (size_t shift = 0; shift <= 2 * MOST_SHIFT; shift++) {
-        ml_sequence *from = shift <= MOST_SHIFT ? now : before;
+        ml_sequence *from = shift <= MOST_SHIFT ? &of->now : &of->before;
         size_t left = shift <= MOST_SHIFT ? shift : shift - MOST_SHIFT;
         if (from->count <= left) {
             continue;
@@ -58,7 +117,7 @@ align(const ml_remainder_builder *b, ml_sequence *before, ml_sequence *now)
         ml_sequence kept = *from;
         from->list += left;
         from->count -= left;
-        if (is_alike(b, before, now)) {
+        if (is_alike(b, of)) {
             return true;
         }
         *from = kept;
@@ -66,29 +125,58 @@ align(const ml_remainder_builder *b, ml_sequence *before, ml_sequence *now)
     return false;
 }
 
-/* Adds what BEFORE has after the place at which NOW ended. */
+/* What demand I of the pass before would ask for in this one. */
+static uint64_t
+bytes_now(const ml_remainder_builder *b, const comparison *of, size_t i)
+{
+    const ml_demand *demands = b->out->workload->demands;
+    uint64_t bytes = demands[i].bytes;
+    for (size_t k = 0; of->to != of->from && k < of->now.count; k++) {
+        if (demands[of->before.list[k]].bytes == bytes) {
+            return demands[of->now.list[k]].bytes;
+        }
+    }
+    return b->out->items[i].scales ? times(of, bytes, 1) : bytes;
+}
+
+/* What BEFORE had from the place on at which NOW ended.  A pass of another size may be one
+ * without a backward pass, as in an evaluation. */
 static int
-follow(ml_remainder_builder *b, const ml_sequence *before, const ml_sequence *now)
+follow(ml_remainder_builder *b, const comparison *of, size_t until)
 {
     ml_remainder *out = b->out;
-    size_t place = out->workload->demands[before->list[now->count]].born;
+    size_t place = out->workload->demands[of->before.list[of->now.count]].born;
     size_t start = b->now;
+    bool forward_only = of->to != of->from && !b->much && b->stage == ML_STAGE_FORWARD;
     int error = 0;
-    for (size_t k = 0; k < before->count && error == 0; k++) {
-        size_t i = before->list[k];
-        ml_demand demand = out->workload->demands[i];
-        size_t index = k < now->count ? now->list[k] : 0;
-        if (k >= now->count) {
-            if (ml_remainder_is_live(out, i) && out->items[i].kind != ML_REST_PASS) {
-                continue; /* already there */
-            }
-            b->now = start + (demand.born - place);
-            error = ml_remainder_add(b, demand.bytes, i, out->items[i].scales,
-                                     ML_REST_BRIEF, &index);
-            out->forward += demand.bytes;
+    for (size_t k = 0; k < of->now.count; k++) {
+        size_t freed = out->workload->demands[of->before.list[k]].freed;
+        if (freed != ML_NO_EVENT && freed > place &&
+            ml_remainder_is_live(out, of->now.list[k])) {
+            ml_remainder_free_at(b, of->now.list[k], start + (freed - place));
         }
-        bool ends = demand.freed != ML_NO_EVENT && demand.freed > place;
-        if (error == 0 && ends && ml_remainder_is_live(out, index)) {
+    }
+    /* The request that failed is there already. */
+    size_t failed = of->before.list[of->now.count];
+    for (size_t i = 0; i < out->recorded && error == 0; i++) {
+        ml_demand demand = out->workload->demands[i];
+        bool after = demand.bytes != 0 && demand.born != ML_NO_EVENT &&
+                     demand.born >= place && demand.born < until;
+        bool is_there =
+            ml_remainder_is_live(out, i) && out->items[i].kind != ML_REST_PASS;
+        if (!after || is_there ||
+            (forward_only && b->it->of[i].cause.phase != ML_PHASE_FORWARD)) {
+            continue;
+        }
+        size_t index = out->recorded;
+        if (i != failed) {
+            uint64_t bytes = bytes_now(b, of, i);
+            b->now = start + (demand.born - place);
+            error = ml_remainder_add(b, bytes, i, out->items[i].scales, ML_REST_BRIEF,
+                                     &index);
+            out->forward += bytes;
+        }
+        if (error == 0 && demand.freed != ML_NO_EVENT) {
             ml_remainder_free_at(b, index, start + (demand.freed - place));
         }
     }
@@ -106,24 +194,27 @@ follow(ml_remainder_builder *b, const ml_sequence *before, const ml_sequence *no
 int
 ml_remainder_resume(ml_remainder_builder *b, size_t previous)
 {
-    ml_sequence before = {0};
-    ml_sequence now = {0};
-    int error = ml_sequence_take(b, previous, b->pass, &before);
+    comparison of = {.to = 1, .from = 1};
+    int error = ml_sequence_take(b, previous, b->pass, &of.before);
     if (error == 0) {
-        error = ml_sequence_take(b, b->pass, b->out->failed, &now);
+        error = ml_sequence_take(b, b->pass, b->out->failed, &of.now);
     }
-    size_t *lists[] = {before.list, now.list};
-    if (error == 0 && !align(b, &before, &now)) {
-        b->out->untold |= 1u << ML_UNTOLD_SIZES;
-    }
-    else if (error == 0) {
-        error = follow(b, &before, &now);
+    size_t *lists[] = {of.before.list, of.now.list};
+    if (error == 0) {
+        leave_large(b, &of.before);
+        leave_large(b, &of.now);
+        if (align(b, &of)) {
+            error = follow(b, &of, b->pass);
+        }
+        else {
+            b->out->untold |= 1u << ML_UNTOLD_SIZES;
+        }
     }
     ml_free(lists[0]);
     ml_free(lists[1]);
     uint64_t low = kept_at(b, previous);
     uint64_t high = kept_at(b, b->pass);
-    if (b->out->untold == 0 && high > low + low / GROWTH_PART &&
+    if (b->out->untold == 0 && of.to == of.from && high > low + low / GROWTH_PART &&
         high - low > b->it->before.peak.allocated / GROWTH_PART) {
         b->out->untold |= 1u << ML_UNTOLD_GROWTH;
     }

@@ -185,9 +185,40 @@ edited(const chest *c, size_t i, uint64_t bytes, unsigned kind)
     }
 }
 
-/* The reserved peak with the remedies in the bits KINDS. */
+/* What came of a trial with remedies. */
+typedef struct outcome {
+    bool fits;      /* in the memory that there is */
+    uint64_t needs; /* reserved peak; where it does not fit, with endless memory */
+} outcome;
+
 static int
-needs_with(const chest *c, uint32_t kinds, uint64_t *needs)
+run_edited(const chest *c, const ml_workload *edited, uint32_t kinds, outcome *out)
+{
+    uint64_t memory = c->options.memory_bytes;
+    ml_trial_options options = c->options;
+    options.settings.expandable_segments |= (kinds >> ML_REMEDY_SETTINGS & 1) != 0;
+    ml_trial_result result;
+    if (memory != UINT64_MAX) {
+        bool exact = kinds == 1u << ML_REMEDY_SETTINGS;
+        options.memory_bytes = exact ? memory : memory - memory / ML_FIT_MARGIN_PART;
+        options.go_on = false;
+        int error = ml_trial_run(edited, &options, &result);
+        out->fits = error == 0 && result.ooms == 0;
+        out->needs = out->fits ? result.peak.reserved : 0;
+        if (error < 0 || out->fits) {
+            return error;
+        }
+    }
+    options.memory_bytes = UINT64_MAX;
+    options.go_on = true;
+    int error = ml_trial_run(edited, &options, &result);
+    *out = (outcome){.needs = error == 0 ? result.peak.reserved : 0};
+    return error;
+}
+
+/* Of the run with the remedies of the bits KINDS. */
+static int
+try_kinds(const chest *c, uint32_t kinds, outcome *out)
 {
     ml_workload *copy;
     int error = ml_workload_copy(c->remainder->workload, &copy);
@@ -201,13 +232,8 @@ needs_with(const chest *c, uint32_t kinds, uint64_t *needs)
             }
         }
     }
-    ml_trial_options options = c->options;
-    options.memory_bytes = UINT64_MAX;
-    options.settings.expandable_segments |= (kinds >> ML_REMEDY_SETTINGS & 1) != 0;
-    ml_trial_result result;
-    error = ml_trial_run(copy, &options, &result);
+    error = run_edited(c, copy, kinds, out);
     ml_workload_free(copy);
-    *needs = error == 0 ? result.peak.reserved : 0;
     return error;
 }
 
@@ -230,15 +256,15 @@ static int
 try_alone(chest *c, unsigned kind)
 {
     ml_remedies *out = c->out;
-    uint64_t needs = 0;
+    outcome tried = {0};
     int error = 0;
     for (c->gpus = 2; error == 0; c->gpus *= 2) {
-        error = needs_with(c, 1u << kind, &needs);
-        if (kind != ML_REMEDY_FSDP || needs <= c->options.memory_bytes ||
-            c->gpus == GPUS_MOST) {
+        error = try_kinds(c, 1u << kind, &tried);
+        if (kind != ML_REMEDY_FSDP || tried.fits || c->gpus == GPUS_MOST) {
             break;
         }
     }
+    uint64_t needs = tried.needs;
     uint64_t most = removed(c, kind);
     if (kind != ML_REMEDY_SETTINGS && needs < out->needs && out->needs - needs > most) {
         needs = out->needs - most;
@@ -251,8 +277,7 @@ try_alone(chest *c, unsigned kind)
                         .exact = kind == ML_REMEDY_SETTINGS,
                         .needs = needs,
                         .saving = out->needs - needs,
-                        .fits = c->options.memory_bytes != UINT64_MAX &&
-                                needs <= c->options.memory_bytes};
+                        .fits = tried.fits && c->remainder->untold == 0};
     remedy.count = kind == ML_REMEDY_LOSS_CHUNKED    ? CHUNKS
                    : kind == ML_REMEDY_SMALLER_BATCH ? 2
                    : kind == ML_REMEDY_FSDP          ? c->gpus
@@ -295,43 +320,43 @@ choose(chest *c)
 {
     ml_remedies *out = c->out;
     uint32_t kinds = 0;
-    uint64_t needs = out->needs;
+    outcome tried = {.needs = out->needs};
     int error = 0;
     for (unsigned kind = 0; kind < ML_REMEDY_COUNT && kinds == 0; kind++) {
         const ml_remedy *remedy = of_kind(out, kind);
         if (remedy != NULL && remedy->fits) {
             kinds = 1u << kind;
-            needs = remedy->needs;
+            tried = (outcome){.fits = true, .needs = remedy->needs};
         }
     }
-    bool fits = kinds != 0;
-    for (unsigned kind = 0; kind < ML_REMEDY_COUNT && !fits && error == 0; kind++) {
+    for (unsigned kind = 0; kind < ML_REMEDY_COUNT && !tried.fits && error == 0;
+         kind++) {
         const ml_remedy *remedy = of_kind(out, kind);
         if (remedy == NULL || !goes_with(kinds, kind)) {
             continue;
         }
         c->gpus = kind == ML_REMEDY_FSDP ? remedy->count : c->gpus;
         kinds |= 1u << kind;
-        error = needs_with(c, kinds, &needs);
-        fits = needs <= c->options.memory_bytes;
+        error = try_kinds(c, kinds, &tried);
     }
-    /* Drops remedies that are not needed, the costly ones first. */
+    bool fits = tried.fits;
+    /* Without those that are not needed, the costly ones first. */
     for (unsigned kind = ML_REMEDY_COUNT; kind > 0 && fits && error == 0; kind--) {
         uint32_t fewer = kinds & ~(1u << (kind - 1));
-        uint64_t less = 0;
+        outcome less = {0};
         if (fewer == kinds || fewer == 0) {
             continue;
         }
-        error = needs_with(c, fewer, &less);
-        if (less <= c->options.memory_bytes) {
+        error = try_kinds(c, fewer, &less);
+        if (less.fits) {
             kinds = fewer;
-            needs = less;
+            tried = less;
         }
     }
     for (size_t i = 0; i < out->count && fits; i++) {
         out->list[i].chosen = (kinds >> out->list[i].kind & 1) != 0;
     }
-    out->together = fits ? needs : 0;
+    out->together = fits ? tried.needs : 0;
     return error;
 }
 
@@ -341,12 +366,13 @@ ml_remedies_find(const ml_remainder *remainder, const ml_advice_case *it,
 {
     *out = (ml_remedies){0};
     chest c = {.remainder = remainder, .it = it, .options = *options, .out = out};
-    c.options.go_on = true;
     int error = mark_stacks(&c);
     if (error == 0) {
         find_family(&c);
         find_loss(&c);
-        error = needs_with(&c, 0, &out->needs);
+        outcome as_it_is = {0};
+        error = try_kinds(&c, 0, &as_it_is);
+        out->needs = as_it_is.needs;
     }
     for (unsigned kind = 0; kind < ML_REMEDY_COUNT && error == 0; kind++) {
         error = try_alone(&c, kind);

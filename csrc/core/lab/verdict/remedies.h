@@ -1,13 +1,17 @@
 /* Remedies: changes that make a run fit, each alone, and the smallest set that
  * suffices.
  *
- * Owns the list and each remedy's edits.  Edits change sizes of the run's demands and
- * of its remainder; a trial gives the saving.  A recording has no types, so bfloat16
- * assumes float32.  Each remedy's text in Python says its cost. */
+ * Owns the list and the edits that stand for each.  The edits of a remedy change the sizes of
+ * a run's demands and its remainder's; a trial tells the saving, and a trial in the memory that
+ * there is whether it fits.  The recording does not say types, so that bfloat16 supposes
+ * float32; each text in Python says what it costs. */
 #ifndef ML_REMEDIES_H
 #define ML_REMEDIES_H
 
 #include "lab/verdict/remainder.h"
+
+/* Of the memory one in so many is left for what placement and libraries change. */
+#define ML_FIT_MARGIN_PART 64
 
 /* JSON values, the cheapest in time and work first. */
 #define ML_REMEDIES(XX) \

@@ -106,8 +106,8 @@ find_evaluation(const maker *m)
     }
 }
 
-/* At the reserved peak if trials tell it, else from the difference of the peaks. */
-static void
+/* Of the instant of the most reserved bytes where trials tell it, else between the peaks. */
+static int
 find_unused(const maker *m)
 {
     ml_run_verdict *verdict = m->verdict;
@@ -118,7 +118,7 @@ find_unused(const maker *m)
         if (verdict->fit.fragmented) {
             add(verdict, ML_FINDING_FRAGMENTED, unused, reserved);
         }
-        return;
+        return 0;
     }
     if (verdict->advices != NULL) {
         const ml_trial_result *before = &verdict->advices->before;
@@ -131,7 +131,12 @@ find_unused(const maker *m)
         bool fragmented = is_share(split, unused, SPLIT_PERCENT);
         add(verdict, fragmented ? ML_FINDING_FRAGMENTED : ML_FINDING_CACHE_HELD,
             fragmented ? split : unused, reserved);
+        if (!fragmented && verdict->advices != NULL) {
+            return ml_blamed_setting_find(m->analysis->recording, m->analysis->device,
+                                          unused, &verdict->blamed);
+        }
     }
+    return 0;
 }
 
 static void
@@ -261,7 +266,10 @@ fill(maker *m, bool trials)
         return error;
     }
     find_evaluation(m);
-    find_unused(m);
+    error = find_unused(m);
+    if (error < 0) {
+        return error;
+    }
     sort_by_urgency(verdict);
     choose_changes(verdict);
     return 0;

@@ -8,6 +8,7 @@
 #include "analysis/answers/growth.h"
 #include "analysis/answers/stages.h"
 #include "lab/advice/advice.h"
+#include "lab/verdict/blamed_setting.h"
 #include "lab/verdict/make_fit.h"
 
 /* JSON values, in the order of urgency.  Each comment says what bytes and of hold. */
@@ -66,6 +67,7 @@ typedef struct ml_run_verdict {
         /* if HAS_FIT: the run ran out of memory, or nearly, and there were trials */
         fit;
     bool has_fit;
+    ml_blamed_setting blamed; /* of CACHE_HELD, where trials tell it */
 } ml_run_verdict;
 
 /* RECORDING outlives the verdict; of a merged recording, pass the part.  TRIALS: try

@@ -1,0 +1,179 @@
+"""The loop that trains, as its code stands: what of one pass lives on into the next.
+
+Owns the reading of bytecode.  No code of the program runs, and nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import itertools
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+UNKNOWN, NO, YES = 0, 1, 2
+# Callers that are looked at: libraries that train for a program are some calls deep.
+_MOST_FRAMES = 200
+_LOSSES = {"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"}
+_STORES = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL")
+
+
+def facts() -> tuple[int, int, int, int]:
+    """(whether gradients live while the next forward runs, whether what the module call under
+    way returns lives on into it, bytes of what was returned before and does, whether a loss
+    over classes follows), UNKNOWN, NO or YES each but the bytes."""
+    for thread in _threads():
+        frames = list(itertools.islice(_outwards(thread), _MOST_FRAMES))
+        for place, frame in enumerate(frames):
+            if "backward" not in frame.f_code.co_names:
+                continue
+            part = _Part(frame)
+            if "backward" in part.names:
+                called = frames[place - 1] if place else None
+                gradients = _gradients(part, frames[place + 1 :])
+                return gradients, *_outputs(part, called), _loss(part)
+    return UNKNOWN, UNKNOWN, 0, UNKNOWN
+
+
+def _threads() -> list[FrameType]:
+    """This thread's caller, then, for one of autograd's, the others' innermost frames."""
+    own = threading.get_ident()
+    others = sys._current_frames().items()
+    return [sys._getframe(1), *(frame for ident, frame in others if ident != own)]
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+class _Part:
+    """The part of a frame's code that a pass runs: the innermost loop around the instruction
+    under way, else all of it."""
+
+    def __init__(self, frame: FrameType) -> None:
+        code = list(dis.get_instructions(frame.f_code))
+        self.frame = frame
+        self.at = frame.f_lasti
+        self.begin, self.end = code[0].offset, code[-1].offset
+        self.loops = False
+        for step in code:
+            target = step.argval if _is_jump(step) else None
+            around = target is not None and target <= self.at <= step.offset
+            if around and target >= self.begin:
+                self.begin, self.end, self.loops = target, step.offset, True
+        self.code = [c for c in code if self.begin <= c.offset <= self.end]
+        self.names = {c.argval for c in self.code if _is_attribute(c)}
+
+    def next(self) -> dis.Instruction | None:
+        """What is done with the result of the call under way."""
+        return next((c for c in self.code if c.offset > self.at), None)
+
+    def places(self, name: str) -> list[int]:
+        return [c.offset for c in self.code if _is_attribute(c) and c.argval == name]
+
+    def always(self, offset: int) -> bool:
+        """Whether each pass reaches OFFSET: no jump before it leaves it out."""
+        for step in self.code:
+            if step.offset < offset and _is_jump(step) and step.opname != "FOR_ITER":
+                if offset < step.argval <= self.end or step.argval <= self.begin:
+                    return False
+        return True
+
+    def returns_nothing(self) -> bool:
+        pairs = zip(self.code, self.code[1:])
+        return all(b.opname != "RETURN_VALUE" or a.opname == "LOAD_CONST" for a, b in pairs)
+
+    def kept(self) -> set[str]:
+        """The names that a pass leaves with a value."""
+        stored = {c.argval for c in self.code if c.opname in _STORES}
+        return stored - {c.argval for c in self.code if c.opname.startswith("DELETE")}
+
+
+def _is_jump(step):
+    return step.opcode in dis.hasjrel or step.opcode in dis.hasjabs
+
+
+def _is_attribute(step):
+    return step.opname in ("LOAD_ATTR", "LOAD_METHOD")
+
+
+def _gradients(part, callers):
+    """Whether they live while the next forward runs."""
+    while not part.loops and "zero_grad" not in part.names and callers:
+        part, callers = _Part(callers[0]), callers[1:]
+    if "set_to_none" in str(part.frame.f_code.co_consts) + str(part.frame.f_code.co_names):
+        return UNKNOWN
+    places = part.places("zero_grad")
+    if not places:
+        return YES if part.loops else UNKNOWN
+    if not all(map(part.always, places)):
+        return UNKNOWN
+    passes = part.places("backward")
+    late = passes and all(part.at < place < passes[0] for place in places)
+    return YES if late else NO
+
+
+def _outputs(part, called):
+    """(whether the result of a module's call under way is kept, bytes of earlier ones)."""
+    import torch
+
+    if not part.loops and part.frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        # Variables of a function end with it.
+        return (NO if part.returns_nothing() else UNKNOWN), 0
+    kept = part.kept()
+    now = NO if _is_torchs(called) else UNKNOWN
+    if _is_module_call(called):
+        after = part.next()
+        stored = after is not None and after.opname in (*_STORES, "UNPACK_SEQUENCE")
+        now = YES if stored and (after.argval in kept or "UNPACK" in after.opname) else NO
+    storages = {}
+    for value in _values(part.frame, kept):
+        items = [value]
+        if isinstance(value, dict):
+            items = list(dict.values(value))
+        elif type(value) in (tuple, list):
+            items = list(value)
+        for item in items:
+            if type(item) is torch.Tensor and item.is_cuda and item.grad_fn is not None:
+                storage = item.untyped_storage()
+                storages[storage.data_ptr()] = storage.nbytes()
+    return now, sum(storages.values())
+
+
+def _loss(part):
+    """Whether a loss over classes follows: by its name, or by what a name stands for."""
+    named = {c.argval for c in part.code if c.opname.startswith("LOAD")}
+    found = not _LOSSES.isdisjoint(map(str, named))
+    names = {name for name in named if isinstance(name, str)}
+    kinds = {type(value).__name__ for value in _values(part.frame, names)}
+    return YES if found or not _LOSSES.isdisjoint(kinds) else UNKNOWN
+
+
+def _is_torchs(frame):
+    return frame is None or str(frame.f_globals.get("__name__")).startswith("torch.")
+
+
+def _is_module_call(frame):
+    """Whether FRAME is torch's call of a module of any kind but a loss."""
+    if frame is None or frame.f_code.co_name not in ("_wrapped_call_impl", "_call_impl"):
+        return False
+    kinds = {type(owner).__module__ for owner in _values(frame, {"self"})}
+    return not any(kind.startswith("torch.nn.modules.loss") for kind in kinds)
+
+
+def _values(frame, names):
+    """The values that NAMES have in FRAME."""
+    optimized = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    values = frame.f_locals
+    found = [values[name] for name in names if name in values]
+    if optimized and sys.version_info < (3, 13):
+        # A copy, which the frame would keep.
+        values.clear()
+    return found
