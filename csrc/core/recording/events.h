@@ -124,6 +124,16 @@ ml_event_cursor_at(ml_event_cursor *cursor, size_t i)
     return &cursor->at[i - cursor->first];
 }
 
+/* ---- A member of many ---- */
+
+/* MEMBER of the events from FIRST on, which is a multiple of ML_EVENTS_CHUNK, of COUNT in all.
+ * How many: ML_EVENTS_CHUNK, or the rest. */
+size_t ml_events_get_column(const ml_events *events, size_t count, size_t first,
+                            unsigned member, uint64_t values[ML_EVENTS_CHUNK]);
+/* Sets it in COUNT events, as many as were got.  0 or ML_ENOMEM. */
+int ml_events_set_column(ml_events *events, size_t count, size_t first, unsigned member,
+                         const uint64_t *values);
+
 /* ---- Making and changing them ---- */
 
 /* Packs what is added to EVENTS, of which there are none before. */

@@ -108,6 +108,23 @@ finish_notes(mlab_reader *reader, size_t *near)
     return result;
 }
 
+static int
+finish_events(const mlab_reader *reader, ml_device_trace *trace, size_t *near)
+{
+    int result = 0;
+    for (size_t i = 0; i < trace->event_count && result == 0; i += ML_EVENTS_CHUNK) {
+        uint64_t times[ML_EVENTS_CHUNK];
+        size_t count = ml_events_get_column(&trace->events, trace->event_count, i,
+                                            ML_EVENT_MEMBER_time, times);
+        for (size_t k = 0; k < count; k++) {
+            times[k] = unix_ns(reader, times[k], near);
+        }
+        result = ml_events_set_column(&trace->events, count, i, ML_EVENT_MEMBER_time,
+                                      times);
+    }
+    return result;
+}
+
 int
 mlab_finish_times(mlab_reader *reader)
 {
@@ -116,14 +133,7 @@ mlab_finish_times(mlab_reader *reader)
     int result = 0;
     sort_clocks(reader);
     for (size_t d = 0; d < recording->device_count && result == 0; d++) {
-        ml_device_trace *trace = &recording->devices[d];
-        ml_event_editor editor;
-        ml_event_editor_init(&editor, &trace->events, 0, ML_EVENT_BIT(time));
-        for (size_t i = 0; i < trace->event_count; i++) {
-            ml_event *event = ml_event_editor_at(&editor, i);
-            event->time = unix_ns(reader, event->time, &near);
-        }
-        result = ml_event_editor_end(&editor);
+        result = finish_events(reader, &recording->devices[d], &near);
     }
     result = result == 0 ? finish_notes(reader, &near) : result;
     for (size_t i = 0; i < reader->tag_count && !reader->ordered; i++) {
