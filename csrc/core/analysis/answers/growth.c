@@ -122,7 +122,12 @@ find_kept(finder *f)
         if (step == count) {
             break;
         }
-        const ml_lifetime *end = ml_lifetime_last(lifetimes, life);
+        const ml_lifetime *end =
+            life->rest == 0 ? life : ml_lifetime_last(lifetimes, life);
+        /* Most blocks go before the next step ends. */
+        if (step + 1 < count && end->requested <= f->steps.moments[step + 1]) {
+            continue;
+        }
         uint32_t until =
             end->requested == ML_NEVER ? count : step_of(&f->steps, end->requested);
         if (until > step + 1 || (until == count && step + 1 == count)) {

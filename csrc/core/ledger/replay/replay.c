@@ -5,7 +5,7 @@
 #include "ledger/replay/compare.h"
 #include "ledger/replay/replay_start.h"
 
-/* A state is kept behind so many events at least, and so many for each byte that it has:
+/* A state is kept behind a multiple of so many events, as many for each byte that it has:
  * 4 bytes an event at most. */
 #define STATE_EVENTS 4096
 #define STATE_BYTES_PER_EVENT 4
@@ -135,7 +135,7 @@ ml_replay_keep(const ml_replay *replay, ml_replay_start *start)
     size_t last =
         start->state_count != 0 ? start->states[start->state_count - 1].position : 0;
     size_t since = replay->position - last;
-    if (replay->position < last || since < STATE_EVENTS ||
+    if (replay->position < last || since < STATE_EVENTS || since % STATE_EVENTS != 0 ||
         since < ml_ledger_image_bytes(replay->ledger) / STATE_BYTES_PER_EVENT) {
         return;
     }
