@@ -93,6 +93,7 @@ write_column(const uint64_t *values, size_t count, uint64_t least, uint64_t most
         write_bits(values, count, least, shift, bits, out);
     }
     return (ml_event_column_bits){.base = least,
+                                  .most = most,
                                   .bits = (uint8_t)bits,
                                   .drop = (uint8_t)(64 - bits),
                                   .shift = (uint8_t)shift};
@@ -110,7 +111,7 @@ pack_values(const uint64_t *values, size_t count, uint8_t *out)
         most = values[i] > most ? values[i] : most;
         differ |= values[i] ^ values[0];
     }
-    return differ == 0 ? (ml_event_column_bits){.base = least, .drop = 63}
+    return differ == 0 ? (ml_event_column_bits){.base = least, .most = least, .drop = 63}
                        : write_column(values, count, least, most, differ, out);
 }
 
@@ -178,7 +179,8 @@ new_chunk(const ml_event *events, size_t count, uint32_t members,
             memcpy(bytes + filled, from->bytes + column->at, bytes_of(column, count)); \
         } \
         else if (differ.member == 0) { \
-            *column = (ml_event_column_bits){.base = events[0].member, .drop = 63}; \
+            *column = (ml_event_column_bits){ \
+                .base = events[0].member, .most = events[0].member, .drop = 63}; \
         } \
         else { \
             type least = events[0].member; \
@@ -354,6 +356,21 @@ ml_events_get_column(const ml_events *events, size_t count, size_t first,
         values[i] = ml_event_column_value(column, bytes, i);
     }
     return left;
+}
+
+uint64_t
+ml_events_most(const ml_events *events, size_t count, size_t first, unsigned member)
+{
+    if (events->plain == NULL) {
+        return events->chunks[first / ML_EVENTS_CHUNK]->columns[member].most;
+    }
+    uint64_t values[ML_EVENTS_CHUNK];
+    uint64_t most = 0;
+    count = ml_events_get_column(events, count, first, member, values);
+    for (size_t i = 0; i < count; i++) {
+        most = values[i] > most ? values[i] : most;
+    }
+    return most;
 }
 
 int

@@ -35,6 +35,7 @@ enum ml_event_member {
  * all events has no bits of its own. */
 typedef struct ml_event_column_bits {
     uint64_t base;
+    uint64_t most; /* the greatest value */
     uint32_t at;  /* in the chunk's bytes */
     uint8_t bits; /* an event: 0 to 56, or 64 */
     uint8_t drop; /* 64 - bits, 63 at most */
@@ -130,6 +131,9 @@ ml_event_cursor_at(ml_event_cursor *cursor, size_t i)
  * How many: ML_EVENTS_CHUNK, or the rest. */
 size_t ml_events_get_column(const ml_events *events, size_t count, size_t first,
                             unsigned member, uint64_t values[ML_EVENTS_CHUNK]);
+/* The greatest of these values. */
+uint64_t ml_events_most(const ml_events *events, size_t count, size_t first,
+                        unsigned member);
 /* Sets it in COUNT events, as many as were got.  0 or ML_ENOMEM. */
 int ml_events_set_column(ml_events *events, size_t count, size_t first, unsigned member,
                          const uint64_t *values);

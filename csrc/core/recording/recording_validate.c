@@ -98,15 +98,8 @@ tables_hold(const ml_recording *recording)
 static bool
 is_below(const ml_device_trace *device, unsigned member, uint64_t limit)
 {
-    uint64_t values[ML_EVENTS_CHUNK];
     for (size_t i = 0; i < device->event_count; i += ML_EVENTS_CHUNK) {
-        size_t count = ml_events_get_column(&device->events, device->event_count, i,
-                                            member, values);
-        uint64_t most = 0;
-        for (size_t k = 0; k < count; k++) {
-            most = values[k] > most ? values[k] : most;
-        }
-        if (most >= limit) {
+        if (ml_events_most(&device->events, device->event_count, i, member) >= limit) {
             return false;
         }
     }

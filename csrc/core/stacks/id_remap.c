@@ -40,13 +40,23 @@ want_string(adoption *of, uint32_t id)
     }
 }
 
+/* Ids of MEMBER of the events from FIRST on; none where all are 0, which is no id. */
+static size_t
+get_ids(const ml_device_trace *trace, size_t first, unsigned member,
+        uint64_t ids[ML_EVENTS_CHUNK])
+{
+    return ml_events_most(&trace->events, trace->event_count, first, member) == 0
+               ? 0
+               : ml_events_get_column(&trace->events, trace->event_count, first, member,
+                                      ids);
+}
+
 static void
 want_stacks(adoption *of, const ml_device_trace *trace, unsigned member)
 {
     uint64_t ids[ML_EVENTS_CHUNK];
     for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
-        size_t count =
-            ml_events_get_column(&trace->events, trace->event_count, i, member, ids);
+        size_t count = get_ids(trace, i, member, ids);
         for (size_t k = 0; k < count; k++) {
             want_stack(of, (uint32_t)ids[k]);
         }
@@ -58,8 +68,7 @@ want_strings(adoption *of, const ml_device_trace *trace, unsigned member)
 {
     uint64_t ids[ML_EVENTS_CHUNK];
     for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
-        size_t count =
-            ml_events_get_column(&trace->events, trace->event_count, i, member, ids);
+        size_t count = get_ids(trace, i, member, ids);
         for (size_t k = 0; k < count; k++) {
             want_string(of, (uint32_t)ids[k]);
         }
@@ -146,8 +155,7 @@ adopt_stacks(const adoption *of, ml_device_trace *trace, size_t first, unsigned 
     bool lost[ML_EVENTS_CHUNK];
     bool any_lost = false;
     bool changed = false;
-    size_t count =
-        ml_events_get_column(&trace->events, trace->event_count, first, member, ids);
+    size_t count = get_ids(trace, first, member, ids);
     for (size_t k = 0; k < count; k++) {
         uint32_t id = adopted(&of->stack_map, (uint32_t)ids[k]);
         lost[k] = ids[k] != 0 && id == 0;
@@ -168,8 +176,7 @@ adopt_strings(adoption *of, ml_device_trace *trace, size_t first, unsigned membe
     uint64_t ids[ML_EVENTS_CHUNK];
     bool changed = false;
     int result = 0;
-    size_t count =
-        ml_events_get_column(&trace->events, trace->event_count, first, member, ids);
+    size_t count = get_ids(trace, first, member, ids);
     for (size_t k = 0; k < count && result == 0; k++) {
         uint32_t id = (uint32_t)ids[k];
         result = id != 0 ? adopt_string(of, trace, &id) : 0;

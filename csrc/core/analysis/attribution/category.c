@@ -148,7 +148,7 @@ go_back(ml_categories *c, uint32_t *next)
     ml_event_cursor_init(&cursor, &c->trace->events, ML_EVENT_BIT(autograd_thread));
     for (size_t i = lifetimes->count; i-- > 0;) {
         const ml_lifetime *row = &lifetimes->rows[i];
-        if (row->birth == 0 || row->start != row->birth) {
+        if (row->birth == 0 || !ml_lifetimes_is_first(lifetimes, i)) {
             continue;
         }
         size_t event = row->birth - 1;

@@ -58,35 +58,39 @@ begin_step(timeline *line, size_t event, uint32_t step)
     return error;
 }
 
+/* The first mark of the end of a step from note FIRST on; note_count: none. */
+static size_t
+next_mark(const ml_recording *recording, size_t first)
+{
+    while (first < recording->note_count &&
+           recording->notes[first].kind != ML_NOTE_STEP) {
+        first++;
+    }
+    return first;
+}
+
 /* By the marks that were set when steps ended; none without marks. */
 static int
 steps_by_notes(const ml_recording *recording, const ml_device_trace *trace,
                timeline *line)
 {
-    size_t note = 0;
-    uint32_t step = 0;
-    bool any = false;
-    for (size_t i = 0; i < recording->note_count && !any; i++) {
-        any = recording->notes[i].kind == ML_NOTE_STEP;
-        step = (uint32_t)recording->notes[i].values[0];
-    }
-    if (!any) {
+    const ml_note *notes = recording->notes;
+    size_t mark = next_mark(recording, 0);
+    if (mark == recording->note_count) {
         return 0;
     }
-    int error = begin_step(line, 0, step);
-    for (size_t i = 0; error == 0 && i < trace->event_count; i++) {
-        if (note == recording->note_count) {
-            break;
+    int error = begin_step(line, 0, (uint32_t)notes[mark].values[0]);
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_BIT(time));
+    for (size_t i = 0; i < trace->event_count && mark < recording->note_count; i++) {
+        uint64_t time = ml_event_cursor_at(&cursor, i)->time;
+        while (error == 0 && mark < recording->note_count && notes[mark].time <= time) {
+            error = begin_step(line, i, (uint32_t)notes[mark].values[0] + 1);
+            mark = next_mark(recording, mark + 1);
         }
-        while (note < recording->note_count &&
-               (recording->notes[note].kind != ML_NOTE_STEP ||
-                recording->notes[note].time <= ml_events_time(&trace->events, i))) {
-            if (recording->notes[note].kind == ML_NOTE_STEP) {
-                step = (uint32_t)recording->notes[note].values[0] + 1;
-            }
-            note++;
+        if (error < 0) {
+            return error;
         }
-        error = begin_step(line, i, step);
     }
     return error;
 }
@@ -390,7 +394,11 @@ find_line(const ml_causes *causes, size_t device, size_t index, const ml_event *
 ml_cause
 ml_causes_of(const ml_causes *causes, size_t device, size_t index)
 {
-    ml_event told = ml_events_at(&causes->recording->devices[device].events, index);
+    const ml_events *events = &causes->recording->devices[device].events;
+    ml_event told = {.stack = ml_events_stack(events, index),
+                     .sequence = ml_events_sequence(events, index),
+                     .autograd_thread = ml_events_autograd_thread(events, index),
+                     .flags = ml_events_flags(events, index)};
     const ml_event *event = &told;
     const ml_stack_fact *own = &causes->facts.of[event->stack];
     ml_cause cause = {.phase = ml_causes_phase(causes, device, index),

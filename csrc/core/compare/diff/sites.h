@@ -40,6 +40,12 @@ typedef struct ml_site {
     uint8_t phase;    /* enum ml_phase of its first block */
 } ml_site;
 
+/* From an event on. */
+typedef struct ml_site_step {
+    size_t event;
+    uint32_t step;
+} ml_site_step;
+
 typedef struct ml_sites {
     const ml_recording *recording; /* borrowed */
     const ml_analysis *analysis;   /* borrowed; of its device */
@@ -47,19 +53,16 @@ typedef struct ml_sites {
     ml_site *items; /* owned; in the order in which they came */
     size_t count;
     size_t capacity;
-    /* Of each event; owned.  site: ML_NO_SITE of what allocates nothing. */
+    /* Owned; of the blocks of the lifetimes, by their first rows; of other rows ML_NO_SITE
+     * and nothing else. */
     uint32_t *site;
     uint8_t *category;
-    uint8_t *phase; /* enum ml_phase */
-    uint32_t *step;
-    uint64_t *bytes;       /* that an allocation takes, without slack */
-    uint32_t *freed;       /* site of the block that it ends; ML_NO_SITE: of none */
-    uint64_t *freed_bytes; /* of that block */
-    uint64_t *allocated;   /* bytes on the device after it */
+    uint64_t *bytes; /* without slack */
+    uint32_t *ended; /* owned; by event: 1 + the row whose block it ends; 0: of none */
+    ml_site_step *steps; /* owned; by event, of which the first is 0 */
+    size_t step_count;
+    size_t step_capacity;
     size_t event_count;
-    uint32_t *before_site; /* owned; of the analysis' earlier blocks */
-    uint8_t *before_category;
-    uint64_t *before_bytes;
 } ml_sites;
 
 /* RECORDING is borrowed and outlives the sites; TEXTS gets what they say.  0, ML_EINVALID
@@ -68,6 +71,14 @@ typedef struct ml_sites {
 int ml_sites_init(ml_sites *sites, ml_string_pool *texts, const ml_recording *recording,
                   size_t device);
 void ml_sites_fini(ml_sites *sites);
+
+/* The lifetime that event INDEX begins; NULL: it allocates nothing. */
+const ml_lifetime *ml_sites_begun(const ml_sites *sites, size_t index);
+/* The enum ml_phase of an event that allocates; of others it is unknown. */
+unsigned ml_sites_phase(const ml_sites *sites, size_t index);
+/* The number among the steps of that of event INDEX, which is the one of the last
+ * allocation up to it. */
+size_t ml_sites_step(const ml_sites *sites, size_t index);
 
 /* What of a site is live at an instant, and the most of it that was live at a time from
  * the begin of the instant's step up to it, and from it to the end of the step. */

@@ -235,6 +235,10 @@ count_lost_stacks(ml_recording *recording)
         ml_device_trace *trace = &recording->devices[d];
         uint64_t flags[ML_EVENTS_CHUNK];
         for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
+            if (ml_events_most(&trace->events, trace->event_count, i,
+                               ML_EVENT_MEMBER_flags) < ML_EVENT_STACK_LOST) {
+                continue;
+            }
             size_t count = ml_events_get_column(&trace->events, trace->event_count, i,
                                                 ML_EVENT_MEMBER_flags, flags);
             for (size_t k = 0; k < count; k++) {

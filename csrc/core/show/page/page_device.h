@@ -117,6 +117,8 @@ typedef struct ml_page_walk {
     ml_lifetimes_walk memory;
     uint64_t base_us;
     uint64_t time; /* us from the base; never less than before */
+    size_t first;
+    uint64_t times[ML_EVENTS_CHUNK]; /* of the events from FIRST on */
 } ml_page_walk;
 
 /* Before the first event; CHANGED and CONTEXT as of ml_lifetimes_walk_begin(). */
@@ -125,7 +127,7 @@ void ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
 /* Over the next event, which there is. */
 void ml_page_walk_next(ml_page_walk *walk);
 /* The time that it will have after the next event; behind the last, that it has. */
-uint64_t ml_page_walk_peek(const ml_page_walk *walk);
+uint64_t ml_page_walk_peek(ml_page_walk *walk);
 
 /* That a walk has after the first event, and after the last. */
 uint64_t ml_page_first_time(const ml_page_device *device);
