@@ -125,7 +125,10 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
             complete(ml_event_editor_at(&editor, i), &followed);
         }
     }
-    trace->peak = ml_ledger_get_totals(ledger).peak;
+    ml_ledger_totals totals = ml_ledger_get_totals(ledger);
+    trace->peak = totals.peak;
+    trace->begins_empty = start->complete && start->segment_count == 0 &&
+                          totals.inconsistencies == 0 && trace->dropped_events == 0;
     int edited = ml_event_editor_end(&editor);
     result = result == 0 ? edited : result;
     if (result == 0) {
