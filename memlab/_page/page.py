@@ -164,8 +164,9 @@ def of(
 
     state: what it shows first, as the hash of its URL would say it: view, device.
     """
-    head, blobs = data_of(recording)
+    # First: what it takes is given back before there are blobs.
     about = _about(title, notes, state, verdicts_on(recording))
+    head, blobs = data_of(recording)
     return _pieces(about, head, _elements(blobs))
 
 

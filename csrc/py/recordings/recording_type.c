@@ -182,6 +182,7 @@ page_tuple(ml_page_data *data)
             break;
         }
         PyList_SET_ITEM(blobs, (Py_ssize_t)i, blob);
+        ml_buffer_fini(&data->blobs[i]); /* never all of them twice */
     }
     PyObject *head = blobs != NULL ? bytes_of(&data->head) : NULL;
     PyObject *tuple = head != NULL ? PyTuple_Pack(2, head, blobs) : NULL;
