@@ -6,11 +6,21 @@
 
 /* ---- Blobs ---- */
 
+int
+ml_page_blobs_end(const ml_page_blobs *blobs)
+{
+    const ml_page_packer *packer = blobs->packer;
+    return packer != NULL && blobs->count > 0
+               ? packer->pack(packer->context, &blobs->list[blobs->count - 1])
+               : 0;
+}
+
 ml_buffer *
 ml_page_blobs_add(ml_page_blobs *blobs)
 {
     void *list = blobs->list;
-    if (ml_grow(&list, &blobs->capacity, blobs->count + 1, sizeof(ml_buffer)) < 0) {
+    if (ml_page_blobs_end(blobs) < 0 ||
+        ml_grow(&list, &blobs->capacity, blobs->count + 1, sizeof(ml_buffer)) < 0) {
         return NULL;
     }
     blobs->list = list;

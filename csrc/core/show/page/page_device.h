@@ -12,16 +12,26 @@
 #include "analysis/answers/peak.h"
 #include "analysis/lifetimes/lifetimes_walk.h"
 
+/* Puts what is kept of a blob in its place, once it is complete: a page has several bytes of
+ * blobs for each byte of packed ones.  0 or an error. */
+typedef struct ml_page_packer {
+    int (*pack)(void *context, ml_buffer *blob);
+    void *context;
+} ml_page_packer;
+
 /* Each of a page's blobs is written once, in the order of their numbers. */
 typedef struct ml_page_blobs {
-    ml_buffer *list; /* owned */
+    const ml_page_packer *packer; /* borrowed; NULL: blobs stay as they are */
+    ml_buffer *list;              /* owned */
     size_t count;
     size_t capacity;
     bool rounded; /* a number in them is above 2^53 */
 } ml_page_blobs;
 
-/* A new blob, borrowed until the next one.  NULL: out of memory. */
+/* A new blob, borrowed until the next one.  NULL: out of memory, or the packer failed. */
 ml_buffer *ml_page_blobs_add(ml_page_blobs *blobs);
+/* After the last.  0 or what the packer says. */
+int ml_page_blobs_end(const ml_page_blobs *blobs);
 void ml_page_blobs_fini(ml_page_blobs *blobs);
 void ml_page_note_value(ml_page_blobs *blobs, uint64_t value);
 
