@@ -151,14 +151,20 @@ void ml_event_writer_init(ml_event_writer *writer, ml_events *events);
 /* Packs what is not yet: at the end, too.  0 or ML_ENOMEM. */
 int ml_event_writer_flush(ml_event_writer *writer);
 
-/* Where the next event goes, to be filled in; NULL: no memory. */
+/* Where the next event goes, to be filled in and then kept; NULL: no memory. */
 static inline ml_event *
 ml_event_writer_next(ml_event_writer *writer)
 {
     if (writer->count == ML_EVENTS_CHUNK && ml_event_writer_flush(writer) < 0) {
         return NULL;
     }
-    return &writer->window[writer->count++];
+    return &writer->window[writer->count];
+}
+
+static inline void
+ml_event_writer_keep(ml_event_writer *writer)
+{
+    writer->count++;
 }
 
 /* Changes events, plain or packed, one after the other. */
