@@ -126,6 +126,7 @@ keep_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
     }
     trace->event_count++;
     if (reader->writer != NULL) {
+        event->time = mlab_unix_ns(reader, event->time);
         ml_event_writer_keep(reader->writer);
     }
     if (!reader->tells_uses) {

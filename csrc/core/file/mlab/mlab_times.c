@@ -15,8 +15,8 @@ compare_clocks(const void *a, const void *b)
 }
 
 /* By ticks, each once, and time never runs backwards. */
-static void
-sort_clocks(mlab_reader *reader)
+void
+mlab_sort_clocks(mlab_reader *reader)
 {
     if (reader->clock_count == 0) {
         return;
@@ -34,17 +34,16 @@ sort_clocks(mlab_reader *reader)
     reader->clock_count = count;
 }
 
-/* The last anchor but one that is not above TICKS, or the first; *NEAR is where that was
- * for the time before. */
+/* The last anchor but one that is not above TICKS, or the first. */
 static size_t
-anchor_below(const mlab_reader *reader, uint64_t ticks, size_t *near)
+anchor_below(mlab_reader *reader, uint64_t ticks)
 {
     const ml_mlab_clock *clocks = reader->clocks;
-    size_t at = *near;
+    size_t at = reader->near;
     if (clocks[at].ticks > ticks || clocks[at + 1].ticks <= ticks) {
         ML_SEARCH(at, reader->clock_count - 2, clocks[at + 1].ticks <= ticks);
     }
-    *near = at;
+    reader->near = at;
     return at;
 }
 
@@ -59,15 +58,15 @@ share_of(uint64_t ns, uint64_t since, uint64_t ticks)
 }
 
 /* On the line through the anchors beside it. */
-static uint64_t
-unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
+uint64_t
+mlab_unix_ns(mlab_reader *reader, uint64_t ticks)
 {
     size_t count = reader->clock_count;
     if (count < 2) {
         return count == 0 ? ticks
                           : reader->clocks[0].unix_ns + ticks - reader->clocks[0].ticks;
     }
-    size_t at = anchor_below(reader, ticks, near);
+    size_t at = anchor_below(reader, ticks);
     const ml_mlab_clock *low = &reader->clocks[at];
     const ml_mlab_clock *high = &reader->clocks[at + 1];
     bool before = ticks < low->ticks;
@@ -79,7 +78,7 @@ unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
 
 /* The steps of a process are numbered by it; a recording's begin with 0. */
 static int
-finish_notes(mlab_reader *reader, size_t *near)
+finish_notes(mlab_reader *reader)
 {
     ml_recording *recording = reader->recording;
     ml_note *told = recording->notes;
@@ -91,7 +90,7 @@ finish_notes(mlab_reader *reader, size_t *near)
     recording->notes = NULL;
     recording->note_count = 0;
     for (size_t i = 0; i < count && result == 0; i++) {
-        told[i].time = unix_ns(reader, told[i].time, near);
+        told[i].time = mlab_unix_ns(reader, told[i].time);
         result = ml_recording_add_note(recording, &capacity, &told[i]);
         if (result == ML_EFORMAT) {
             /* memlab writes them in order. */
@@ -108,36 +107,21 @@ finish_notes(mlab_reader *reader, size_t *near)
     return result;
 }
 
-static int
-finish_events(const mlab_reader *reader, ml_device_trace *trace, size_t *near)
-{
-    int result = 0;
-    for (size_t i = 0; i < trace->event_count && result == 0; i += ML_EVENTS_CHUNK) {
-        uint64_t times[ML_EVENTS_CHUNK];
-        size_t count = ml_events_get_column(&trace->events, trace->event_count, i,
-                                            ML_EVENT_MEMBER_time, times);
-        for (size_t k = 0; k < count; k++) {
-            times[k] = unix_ns(reader, times[k], near);
-        }
-        result = ml_events_set_column(&trace->events, count, i, ML_EVENT_MEMBER_time,
-                                      times);
-    }
-    return result;
-}
-
 int
 mlab_finish_times(mlab_reader *reader)
 {
     ml_recording *recording = reader->recording;
-    size_t near = 0;
-    int result = 0;
-    sort_clocks(reader);
-    for (size_t d = 0; d < recording->device_count && result == 0; d++) {
-        result = finish_events(reader, &recording->devices[d], &near);
+    mlab_sort_clocks(reader);
+    for (size_t d = 0; reader->writer == NULL && d < recording->device_count; d++) {
+        ml_device_trace *trace = &recording->devices[d];
+        for (size_t i = 0; i < trace->event_count; i++) {
+            ml_event *event = &trace->events.plain[i];
+            event->time = mlab_unix_ns(reader, event->time);
+        }
     }
-    result = result == 0 ? finish_notes(reader, &near) : result;
+    int result = finish_notes(reader);
     for (size_t i = 0; i < reader->tag_count && !reader->ordered; i++) {
-        reader->tags[i].place = unix_ns(reader, reader->tags[i].place, &near);
+        reader->tags[i].place = mlab_unix_ns(reader, reader->tags[i].place);
     }
     return result;
 }
