@@ -57,6 +57,15 @@ typedef struct mlab_name {
     uint32_t name; /* string of the recording */
 } mlab_name;
 
+/* The line through two clocks: a tick is WHOLE ns and PART / 2^64. */
+typedef struct mlab_line {
+    size_t low; /* the earlier one */
+    uint64_t ns;
+    uint64_t ticks; /* 0: no clocks yet */
+    uint64_t whole;
+    uint64_t part;
+} mlab_line;
+
 typedef struct mlab_reader {
     ml_recording *recording; /* under construction; owned */
     ml_mlab_info *info;
@@ -71,7 +80,7 @@ typedef struct mlab_reader {
     ml_mlab_clock *clocks; /* owned; by ticks once read */
     size_t clock_count;
     size_t clock_capacity;
-    size_t near; /* the clock that the last time was by */
+    mlab_line line; /* that the last time was by */
     mlab_start starts[ML_DEVICE_MAX];
     mlab_tag *tags; /* owned */
     size_t tag_count;

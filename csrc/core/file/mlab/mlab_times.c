@@ -32,29 +32,39 @@ mlab_sort_clocks(mlab_reader *reader)
         }
     }
     reader->clock_count = count;
+    reader->line = (mlab_line){0};
 }
 
-/* The last anchor but one that is not above TICKS, or the first. */
-static size_t
-anchor_below(mlab_reader *reader, uint64_t ticks)
+/* The line from the last anchor but one that is not above TICKS, or the first. */
+static const mlab_line *
+line_at(mlab_reader *reader, uint64_t ticks)
 {
     const ml_mlab_clock *clocks = reader->clocks;
-    size_t at = reader->near;
+    mlab_line *line = &reader->line;
+    size_t at = line->low;
     if (clocks[at].ticks > ticks || clocks[at + 1].ticks <= ticks) {
         ML_SEARCH(at, reader->clock_count - 2, clocks[at + 1].ticks <= ticks);
     }
-    reader->near = at;
-    return at;
+    if (at != line->low || line->ticks == 0) {
+        uint64_t ns = clocks[at + 1].unix_ns - clocks[at].unix_ns;
+        uint64_t length = clocks[at + 1].ticks - clocks[at].ticks;
+        *line = (mlab_line){.low = at,
+                            .ns = ns,
+                            .ticks = length,
+                            .whole = ns / length,
+                            .part = (uint64_t)(((wide)(ns % length) << 64) / length)};
+    }
+    return line;
 }
 
-/* NS * SINCE / TICKS; mostly 64 bits hold the product, whose division is quicker. */
+/* The line's ns * SINCE / ticks, without a division: the cut part makes it one too low at
+ * most, as the rest then says. */
 static uint64_t
-share_of(uint64_t ns, uint64_t since, uint64_t ticks)
+rise_of(const mlab_line *line, uint64_t since)
 {
-    uint64_t product;
-    return __builtin_mul_overflow(ns, since, &product)
-               ? (uint64_t)((wide)ns * since / ticks)
-               : product / ticks;
+    uint64_t rise = line->whole * since + (uint64_t)((wide)line->part * since >> 64);
+    uint64_t rest = line->ns * since - rise * line->ticks;
+    return rise + (rest >= line->ticks);
 }
 
 /* On the line through the anchors beside it. */
@@ -66,13 +76,10 @@ mlab_unix_ns(mlab_reader *reader, uint64_t ticks)
         return count == 0 ? ticks
                           : reader->clocks[0].unix_ns + ticks - reader->clocks[0].ticks;
     }
-    size_t at = anchor_below(reader, ticks);
-    const ml_mlab_clock *low = &reader->clocks[at];
-    const ml_mlab_clock *high = &reader->clocks[at + 1];
+    const mlab_line *line = line_at(reader, ticks);
+    const ml_mlab_clock *low = &reader->clocks[line->low];
     bool before = ticks < low->ticks;
-    uint64_t since = before ? low->ticks - ticks : ticks - low->ticks;
-    uint64_t rise =
-        share_of(high->unix_ns - low->unix_ns, since, high->ticks - low->ticks);
+    uint64_t rise = rise_of(line, before ? low->ticks - ticks : ticks - low->ticks);
     return before ? low->unix_ns - rise : low->unix_ns + rise;
 }
 
