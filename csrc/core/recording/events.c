@@ -111,8 +111,9 @@ pack_values(const uint64_t *values, size_t count, uint8_t *out)
         most = values[i] > most ? values[i] : most;
         differ |= values[i] ^ values[0];
     }
-    return differ == 0 ? (ml_event_column_bits){.base = least, .most = least, .drop = 63}
-                       : write_column(values, count, least, most, differ, out);
+    return differ == 0
+               ? (ml_event_column_bits){.base = least, .most = least, .drop = 63}
+               : write_column(values, count, least, most, differ, out);
 }
 
 /* The bits in which members of the COUNT events differ. */

@@ -36,9 +36,9 @@ enum ml_event_member {
 typedef struct ml_event_column_bits {
     uint64_t base;
     uint64_t most; /* the greatest value */
-    uint32_t at;  /* in the chunk's bytes */
-    uint8_t bits; /* an event: 0 to 56, or 64 */
-    uint8_t drop; /* 64 - bits, 63 at most */
+    uint32_t at;   /* in the chunk's bytes */
+    uint8_t bits;  /* an event: 0 to 56, or 64 */
+    uint8_t drop;  /* 64 - bits, 63 at most */
     uint8_t shift;
     uint8_t pad;
 } ml_event_column_bits;

@@ -176,7 +176,7 @@ typedef struct ml_device_trace {
     uint64_t dropped_events;     /* never recorded */
     /* It is known that no memory was there before the first event, and all events fit. */
     bool begins_empty;
-    uint64_t lost_stacks;        /* events whose stack did not fit the tables */
+    uint64_t lost_stacks; /* events whose stack did not fit the tables */
     /* Names in it that did not fit the tables (metadata, autograd nodes, owners);
      * they read "<lost>". */
     uint64_t lost_names;

@@ -49,8 +49,8 @@ begin_step(timeline *line, size_t event, uint32_t step)
         return 0;
     }
     void *steps = line->steps;
-    int error = ml_grow(&steps, &line->step_capacity, line->step_count + 1,
-                        sizeof(step_begin));
+    int error =
+        ml_grow(&steps, &line->step_capacity, line->step_count + 1, sizeof(step_begin));
     if (error == 0) {
         line->steps = steps;
         line->steps[line->step_count++] = (step_begin){event, step};

@@ -137,12 +137,11 @@ take_sample(ml_forward_index *forwards, size_t device, size_t index,
         return;
     }
     ml_forward_sample *sample = &forwards->samples[forwards->sample_count++];
-    *sample =
-        (ml_forward_sample){.next = backward ? event->next : event->sequence,
-                            .order = order_of(forwards->recording, device, index),
-                            .stack = event->stack,
-                            .thread = thread,
-                            .is_alloc = alloc};
+    *sample = (ml_forward_sample){.next = backward ? event->next : event->sequence,
+                                  .order = order_of(forwards->recording, device, index),
+                                  .stack = event->stack,
+                                  .thread = thread,
+                                  .is_alloc = alloc};
     if (backward) {
         sample->sequence = event->sequence;
         sample->node = event->node;

@@ -371,16 +371,15 @@ follow_alloc(ml_lifetimes_work *w, const ml_event *event, size_t index, size_t t
     }
     size_t row;
     if (error == 0) {
-        error =
-            add_row(w,
-                    (ml_lifetime){.bytes = bytes,
-                                  .allocated = w->totals->allocated,
-                                  .birth = moment,
-                                  .start = moment,
-                                  .requested = ML_NEVER,
-                                  .end = ML_NEVER,
-                                  .tag = ML_CATEGORY_COUNT},
-                    &row);
+        error = add_row(w,
+                        (ml_lifetime){.bytes = bytes,
+                                      .allocated = w->totals->allocated,
+                                      .birth = moment,
+                                      .start = moment,
+                                      .requested = ML_NEVER,
+                                      .end = ML_NEVER,
+                                      .tag = ML_CATEGORY_COUNT},
+                        &row);
     }
     if (error == 0) {
         w->lifetimes->of_event[index] = (uint32_t)row + 1;
@@ -429,8 +428,7 @@ ml_lifetimes_next(ml_lifetimes_work *w)
     bool mapped =
         event->action > ML_ACTION_FREE_COMPLETED || totals->reserved != w->pieces.bytes;
     if (error == 0 && mapped && w->has_segments) {
-        error = ml_mapped_pieces_follow(&w->pieces, event, w->ledger,
-                                        moment);
+        error = ml_mapped_pieces_follow(&w->pieces, event, w->ledger, moment);
     }
     if (error == 0 && mapped) {
         error = note_reserved(w, moment);

@@ -164,8 +164,7 @@ describe(sites_work *w, size_t index)
     sites->category[index] = it.verdict.category;
     sites->bytes[index] = bytes;
     uint64_t operation = row->birth == 0 ? 0 : operation_of(w, events, row->birth - 1);
-    int result =
-        row->birth == 0 ? 0 : note_step(sites, row->birth - 1, it.cause.step);
+    int result = row->birth == 0 ? 0 : note_step(sites, row->birth - 1, it.cause.step);
     return result == 0 ? site_of(w, &it.cause, &it.verdict, operation, bytes,
                                  &sites->site[index])
                        : result;

@@ -188,9 +188,8 @@ get_sequence(ml_pack *state, unsigned code, uint64_t field)
 }
 
 /* All but the low BYTES of a word are cut off. */
-static const uint64_t low_bytes[9] = {0,          0xff,         0xffff,         0xffffff,
-                                      0xffffffff, 0xffffffffff, 0xffffffffffff, 0,
-                                      UINT64_MAX};
+static const uint64_t low_bytes[9] = {
+    0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffff, 0xffffffffffff, 0, UINT64_MAX};
 
 /* As get, where a whole word can be read. */
 static inline uint64_t
@@ -265,13 +264,13 @@ get_event(ml_pack *state, const uint8_t **at, const uint8_t *end)
     uint8_t last[EVENT_ROOM + sizeof(uint64_t)] = {0};
     memcpy(last, *at, left);
     unsigned bytes = 0u + ml_pack_time_bytes[codes >> ML_PACK_TIME_AT & 3u] +
-                   ml_pack_addr_bytes[codes >> ML_PACK_ADDR_AT & 7u] +
-                   ml_pack_size_bytes[codes >> ML_PACK_SIZE_AT & 7u] +
-                   ml_pack_stack_bytes[codes >> ML_PACK_STACK_AT & 3u] +
-                   ml_pack_stack_bytes[codes >> ML_PACK_ORIGIN_AT & 3u] +
-                   ml_pack_block_bytes[codes >> ML_PACK_BLOCK_AT & 7u] +
-                   ml_pack_sequence_bytes[sequence] +
-                   ml_pack_node_bytes[codes >> ML_PACK_NODE_AT & 3u];
+                     ml_pack_addr_bytes[codes >> ML_PACK_ADDR_AT & 7u] +
+                     ml_pack_size_bytes[codes >> ML_PACK_SIZE_AT & 7u] +
+                     ml_pack_stack_bytes[codes >> ML_PACK_STACK_AT & 3u] +
+                     ml_pack_stack_bytes[codes >> ML_PACK_ORIGIN_AT & 3u] +
+                     ml_pack_block_bytes[codes >> ML_PACK_BLOCK_AT & 7u] +
+                     ml_pack_sequence_bytes[sequence] +
+                     ml_pack_node_bytes[codes >> ML_PACK_NODE_AT & 3u];
     if (left < bytes) {
         return ML_EFORMAT;
     }

@@ -209,8 +209,8 @@ ml_page_last_time(const ml_page_device *device)
     const ml_device_trace *trace = device->rows.trace;
     uint64_t last = 0;
     for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
-        uint64_t time = ml_events_most(&trace->events, trace->event_count, i,
-                                       ML_EVENT_MEMBER_time);
+        uint64_t time =
+            ml_events_most(&trace->events, trace->event_count, i, ML_EVENT_MEMBER_time);
         last = time > last ? time : last;
     }
     return time_since(device->base_us, last);
