@@ -401,7 +401,7 @@ ml_causes_of(const ml_causes *causes, size_t device, size_t index)
                      .flags = ml_events_flags(events, index)};
     const ml_event *event = &told;
     const ml_stack_fact *own = &causes->facts.of[event->stack];
-    ml_cause cause = {.phase = ml_causes_phase(causes, device, index),
+    ml_cause cause = {.phase = (uint8_t)ml_causes_phase(causes, device, index),
                       .step = ml_causes_step(causes, device, index),
                       .recomputed = ml_causes_is_backward(causes, device, index) &&
                                     own->scope == ML_SCOPE_MODULE,
