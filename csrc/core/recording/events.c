@@ -1,4 +1,4 @@
-/* Packing the events of a device, and reading them again.  See events.h. */
+/* Packs the events of a device, and reads them.  See events.h. */
 #include "recording/events.h"
 
 #include "base/base.h"
@@ -10,15 +10,15 @@ _Static_assert(0 ML_EVENT_MEMBERS(XX) + PADDING == sizeof(ml_event),
                "a member of ml_event has no column");
 #undef XX
 
-/* Bits that a word still has room for behind up to 7 others. */
+/* Bits that a word has room for after up to 7 others. */
 #define MOST_BITS 56
 
 #define TAIL sizeof(uint64_t)
 
 /* ---- A chunk ---- */
 
-/* The MEMBERS of its events.  OUT holds those of BEFORE, or nothing where that is NULL:
- * what is alike in all events of both stays. */
+/* Reads the MEMBERS of its events.  OUT has those of BEFORE (NULL: nothing): members
+ * that are equal in all events of both stay. */
 static void
 read_chunk(const ml_event_chunk *chunk, const ml_event_chunk *before, uint32_t members,
            ml_event *out)

@@ -1,4 +1,4 @@
-/* From the ids of a stack table to those of a recording.  See id_remap.h. */
+/* Maps the ids of a stack table to those of a recording.  See id_remap.h. */
 #include "stacks/id_remap.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct adoption {
 
 /* ---- What is wanted ---- */
 
-/* A table that was read from a file has gaps. */
+/* A table read from a file has gaps. */
 static void
 want_stack(adoption *of, uint32_t id)
 {

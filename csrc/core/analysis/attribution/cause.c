@@ -1,4 +1,4 @@
-/* The cause of each allocation.  See cause.h. */
+/* Finds the cause of each allocation.  See cause.h. */
 #include "analysis/attribution/cause.h"
 
 #include <stdlib.h>
@@ -119,9 +119,9 @@ phase_of(const ml_causes *causes, const ml_event *event, bool backward, bool adv
                                                                    : ML_PHASE_UNKNOWN;
 }
 
-/* What was seen of autograd on a thread. */
+/* Autograd's progress on a thread. */
 typedef struct progress {
-    uint64_t next; /* number of its next node, and one: 0 is a thread not seen */
+    uint64_t next; /* 1 + the number of its next node; 0: thread not seen */
     bool passed;   /* a backward pass ran since its last allocation */
 } progress;
 
@@ -305,7 +305,7 @@ no_line_of(const ml_event *event)
     return flags & ML_EVENT_CONTEXT ? ML_NO_LINE_EMPTY : ML_NO_LINE_NOT_RECORDED;
 }
 
-/* Takes the line from STACK, if it has one. */
+/* Sets the line from STACK, if it has one. */
 static void
 name_line(const ml_causes *causes, ml_cause *cause, uint32_t stack, enum ml_how how)
 {
@@ -313,7 +313,7 @@ name_line(const ml_causes *causes, ml_cause *cause, uint32_t stack, enum ml_how 
     cause->stack = stack;
     cause->how = ML_HOW_NONE;
     if (line.place < ML_PLACE_NATIVE) {
-        /* A place in somebody's library is no line to go to. */
+        /* A place in a library is no line of the user's. */
         uint32_t model = causes->facts.of[stack].model;
         cause->frame = line.frame;
         cause->model = model != 0 ? model : line.frame;
@@ -321,7 +321,7 @@ name_line(const ml_causes *causes, ml_cause *cause, uint32_t stack, enum ml_how 
     }
 }
 
-/* Takes the module from STACK, or why there is none. */
+/* Sets the module from STACK, or the reason for none. */
 static void
 name_module(const ml_causes *causes, ml_cause *cause, uint32_t stack)
 {
@@ -336,7 +336,7 @@ name_module(const ml_causes *causes, ml_cause *cause, uint32_t stack)
     }
 }
 
-/* Takes the line from the operation that made a node. */
+/* Sets the line from the operation that made the node. */
 static void
 name_forward(const ml_causes *causes, ml_cause *cause, ml_forward_match forward)
 {

@@ -1,4 +1,4 @@
-/* From the ticks of a .mlab file to unix ns, by its clocks.  See mlab_parts.h. */
+/* Converts the ticks of a .mlab file to unix ns by its clocks.  See mlab_parts.h. */
 #include <stdlib.h>
 
 #include "file/mlab/mlab_parts.h"
@@ -83,7 +83,7 @@ mlab_unix_ns(mlab_reader *reader, uint64_t ticks)
     return before ? low->unix_ns - rise : low->unix_ns + rise;
 }
 
-/* The steps of a process are numbered by it; a recording's begin with 0. */
+/* Steps are numbered per process; a recording's begin with 0. */
 static int
 finish_notes(mlab_reader *reader)
 {

@@ -1,7 +1,7 @@
-/* The viewer's page data: a recording as a head, one JSON document, and blobs of
+/* The viewer's page data: a recording as a head (one JSON document) and blobs of
  * columns.
  *
- * docs/FORMAT.md is its specification, which memlab/viewer/data.js reads. */
+ * docs/FORMAT.md is its specification; memlab/viewer/data.js reads it. */
 #ifndef ML_PAGE_DATA_H
 #define ML_PAGE_DATA_H
 
@@ -10,7 +10,7 @@
 #include "show/page/page_device.h"
 
 typedef struct ml_page_data {
-    ml_buffer head;   /* owned; may stand in a script element of an HTML page */
+    ml_buffer head;   /* owned; safe in a script element of an HTML page */
     ml_buffer *blobs; /* owned */
     size_t blob_count;
 } ml_page_data;
