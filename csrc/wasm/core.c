@@ -82,7 +82,7 @@ wasm_open(size_t length)
     ml_free(state.bytes);
     state.bytes = NULL;
     if (result == 0) {
-        result = ml_page_data_make(&state.page, recording);
+        result = ml_page_data_make(&state.page, recording, NULL);
     }
     ml_recording_free(recording);
     if (result != 0 && (state.error.code == 0 || result == ML_ENOMEM)) {

@@ -125,9 +125,9 @@ def _deflated(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-def _elements(blobs: Iterable[bytes]) -> Iterator[bytes]:
-    for number, blob in enumerate(blobs):
-        yield _element(f"b{number}", "application/octet-stream", _deflated(blob))
+def _elements(deflated: Iterable[bytes]) -> Iterator[bytes]:
+    for number, blob in enumerate(deflated):
+        yield _element(f"b{number}", "application/octet-stream", blob)
 
 
 def _about(
@@ -165,9 +165,10 @@ def of(
 
     state: what it shows first, in the form of its URL's hash: view, device.
     """
-    head, blobs = data_of(recording)
+    # First: what it takes is given back before there are blobs.
     about = _about(title, notes, state, verdicts_on(recording))
-    return _pieces(about, head, _elements(blobs))
+    head, deflated = recording.page_data(_deflated)
+    return _pieces(about, head, _elements(deflated))
 
 
 def assemble(
@@ -184,7 +185,8 @@ def assemble(
 
     Raises ValueError if HEAD contains a byte that could end its element.
     """
-    return b"".join(_pieces(_about(title, notes), head, _elements(blobs)))
+    elements = _elements(map(_deflated, blobs))
+    return b"".join(_pieces(_about(title, notes), head, elements))
 
 
 def assemble_empty() -> bytes:

@@ -52,35 +52,31 @@ bytes_of(const ml_event_column_bits *column, size_t count)
     return (count * column->bits + 7) / 8;
 }
 
-/* Writes VALUES, of BITS each, up to 56, to OUT.  Overwrites VALUES. */
+/* VALUES less LEAST and without their last SHIFT bits, of BITS each, fewer than 64, to OUT. */
 static void
-write_bits(uint64_t *values, size_t count, unsigned bits, uint8_t *out)
+write_bits(const uint64_t *values, size_t count, uint64_t least, unsigned shift,
+           unsigned bits, uint8_t *out)
 {
-    /* As many values per word as fit. */
-    while (count > 1 && 2 * bits <= MOST_BITS) {
-        values[count] = 0;
-        count = (count + 1) / 2;
-        for (size_t i = 0; i < count; i++) {
-            values[i] = values[2 * i] | values[2 * i + 1] << bits;
-        }
-        bits *= 2;
-    }
     uint64_t word = 0;
     unsigned filled = 0;
     for (size_t i = 0; i < count; i++) {
-        word |= values[i] << filled;
+        uint64_t value = (values[i] - least) >> shift;
+        word |= value << filled;
         filled += bits;
-        memcpy(out, &word, sizeof(word));
-        out += filled >> 3;
-        word >>= filled & ~7u;
-        filled &= 7;
+        if (filled >= 64) {
+            memcpy(out, &word, sizeof(word));
+            out += sizeof(word);
+            filled -= 64;
+            word = value >> (bits - filled);
+        }
     }
+    memcpy(out, &word, sizeof(word));
 }
 
-/* Writes the COUNT values, which lie between LEAST and MOST and differ in the bits
- * DIFFER, to OUT.  Overwrites VALUES. */
+/* The COUNT values, which lie between LEAST and MOST and differ in the bits of DIFFER, to
+ * OUT. */
 static ml_event_column_bits
-write_column(uint64_t *values, size_t count, uint64_t least, uint64_t most,
+write_column(const uint64_t *values, size_t count, uint64_t least, uint64_t most,
              uint64_t differ, uint8_t *out)
 {
     unsigned shift = (unsigned)__builtin_ctzll(differ);
@@ -88,20 +84,36 @@ write_column(uint64_t *values, size_t count, uint64_t least, uint64_t most,
     if (bits > MOST_BITS) {
         bits = 64;
         shift = 0;
-    }
-    for (size_t i = 0; i < count; i++) {
-        values[i] = (values[i] - least) >> shift;
-    }
-    if (bits == 64) {
-        memcpy(out, values, count * sizeof(*values));
+        for (size_t i = 0; i < count; i++) {
+            uint64_t value = values[i] - least;
+            memcpy(out + i * sizeof(value), &value, sizeof(value));
+        }
     }
     else {
-        write_bits(values, count, bits, out);
+        write_bits(values, count, least, shift, bits, out);
     }
     return (ml_event_column_bits){.base = least,
+                                  .most = most,
                                   .bits = (uint8_t)bits,
                                   .drop = (uint8_t)(64 - bits),
                                   .shift = (uint8_t)shift};
+}
+
+/* Likewise of any values. */
+static ml_event_column_bits
+pack_values(const uint64_t *values, size_t count, uint8_t *out)
+{
+    uint64_t least = values[0];
+    uint64_t most = least;
+    uint64_t differ = 0;
+    for (size_t i = 1; i < count; i++) {
+        least = values[i] < least ? values[i] : least;
+        most = values[i] > most ? values[i] : most;
+        differ |= values[i] ^ values[0];
+    }
+    return differ == 0
+               ? (ml_event_column_bits){.base = least, .most = least, .drop = 63}
+               : write_column(values, count, least, most, differ, out);
 }
 
 /* The bits in which members of the COUNT events differ. */
@@ -126,13 +138,35 @@ differences(const ml_event *events, size_t count)
     return result;
 }
 
-/* A new chunk of COUNT events, with the MEMBERS of EVENTS and all others of FROM, which
- * may be NULL if there are none; NULL: no memory. */
+/* Takes what FILLED bytes of BYTES hold as those of a new chunk of COUNT events; NULL: no
+ * memory. */
+static ml_event_chunk *
+chunk_of(size_t count, const ml_event_column_bits *columns, const uint8_t *bytes,
+         size_t filled)
+{
+    ml_event_chunk *chunk = ml_alloc(sizeof(*chunk) + filled + TAIL);
+    if (chunk == NULL) {
+        return NULL;
+    }
+    chunk->count = count;
+    for (unsigned k = 0; k < ML_EVENT_MEMBER_COUNT; k++) {
+        chunk->columns[k] = columns[k];
+        if (columns[k].bits == 0) {
+            chunk->columns[k].at = (uint32_t)filled;
+        }
+    }
+    memcpy(chunk->bytes, bytes, filled);
+    memset(chunk->bytes + filled, 0, TAIL);
+    return chunk;
+}
+
+/* A new chunk of COUNT events, with the MEMBERS of EVENTS and all others of FROM, which may
+ * be NULL where there are none; NULL: no memory. */
 static ml_event_chunk *
 new_chunk(const ml_event *events, size_t count, uint32_t members,
           const ml_event_chunk *from)
 {
-    uint64_t values[ML_EVENTS_CHUNK + 1];
+    uint64_t values[ML_EVENTS_CHUNK];
     ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
     uint8_t bytes[ML_EVENTS_CHUNK * sizeof(ml_event) + TAIL];
     size_t filled = 0;
@@ -146,7 +180,8 @@ new_chunk(const ml_event *events, size_t count, uint32_t members,
             memcpy(bytes + filled, from->bytes + column->at, bytes_of(column, count)); \
         } \
         else if (differ.member == 0) { \
-            *column = (ml_event_column_bits){.base = events[0].member, .drop = 63}; \
+            *column = (ml_event_column_bits){ \
+                .base = events[0].member, .most = events[0].member, .drop = 63}; \
         } \
         else { \
             type least = events[0].member; \
@@ -165,20 +200,30 @@ new_chunk(const ml_event *events, size_t count, uint32_t members,
     }
     ML_EVENT_MEMBERS(XX)
 #undef XX
-    ml_event_chunk *chunk = ml_alloc(sizeof(*chunk) + filled + TAIL);
-    if (chunk == NULL) {
-        return NULL;
-    }
-    chunk->count = count;
+    return chunk_of(count, columns, bytes, filled);
+}
+
+/* That of CHUNK with VALUES as its MEMBER; NULL: no memory. */
+static ml_event_chunk *
+with_column(const ml_event_chunk *chunk, unsigned member, const uint64_t *values)
+{
+    size_t count = chunk->count;
+    ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
+    uint8_t bytes[ML_EVENTS_CHUNK * sizeof(ml_event) + TAIL];
+    size_t filled = 0;
     for (unsigned k = 0; k < ML_EVENT_MEMBER_COUNT; k++) {
-        chunk->columns[k] = columns[k];
-        if (columns[k].bits == 0) {
-            chunk->columns[k].at = (uint32_t)filled;
+        columns[k] = chunk->columns[k];
+        if (k == member) {
+            columns[k] = pack_values(values, count, bytes + filled);
         }
+        else {
+            memcpy(bytes + filled, chunk->bytes + columns[k].at,
+                   bytes_of(&columns[k], count));
+        }
+        columns[k].at = (uint32_t)filled;
+        filled += bytes_of(&columns[k], count);
     }
-    memcpy(chunk->bytes, bytes, filled);
-    memset(chunk->bytes + filled, 0, TAIL);
-    return chunk;
+    return chunk_of(count, columns, bytes, filled);
 }
 
 static int
@@ -252,6 +297,99 @@ ml_event_cursor_fill(ml_event_cursor *cursor, size_t i)
     cursor->at = cursor->window;
     cursor->first = number * ML_EVENTS_CHUNK;
     cursor->count = chunk->count;
+}
+
+/* ---- A member of many ---- */
+
+static void
+get_plain(const ml_event *events, size_t count, unsigned member, uint64_t *values)
+{
+    switch (member) {
+#define XX(name, member, type) \
+    case ML_EVENT_MEMBER_##name: \
+        for (size_t i = 0; i < count; i++) { \
+            values[i] = events[i].member; \
+        } \
+        break;
+        ML_EVENT_MEMBERS(XX)
+#undef XX
+    default:
+        break;
+    }
+}
+
+static void
+set_plain(ml_event *events, size_t count, unsigned member, const uint64_t *values)
+{
+    switch (member) {
+#define XX(name, member, type) \
+    case ML_EVENT_MEMBER_##name: \
+        for (size_t i = 0; i < count; i++) { \
+            events[i].member = (type)values[i]; \
+        } \
+        break;
+        ML_EVENT_MEMBERS(XX)
+#undef XX
+    default:
+        break;
+    }
+}
+
+size_t
+ml_events_get_column(const ml_events *events, size_t count, size_t first,
+                     unsigned member, uint64_t values[ML_EVENTS_CHUNK])
+{
+    size_t left = count - first < ML_EVENTS_CHUNK ? count - first : ML_EVENTS_CHUNK;
+    if (events->plain != NULL) {
+        get_plain(events->plain + first, left, member, values);
+        return left;
+    }
+    const ml_event_chunk *chunk = events->chunks[first / ML_EVENTS_CHUNK];
+    const ml_event_column_bits column = chunk->columns[member];
+    const uint8_t *bytes = chunk->bytes + column.at;
+    if (column.bits == 0) {
+        for (size_t i = 0; i < left; i++) {
+            values[i] = column.base;
+        }
+        return left;
+    }
+    for (size_t i = 0; i < left; i++) {
+        values[i] = ml_event_column_value(column, bytes, i);
+    }
+    return left;
+}
+
+uint64_t
+ml_events_most(const ml_events *events, size_t count, size_t first, unsigned member)
+{
+    if (events->plain == NULL) {
+        return events->chunks[first / ML_EVENTS_CHUNK]->columns[member].most;
+    }
+    uint64_t values[ML_EVENTS_CHUNK];
+    uint64_t most = 0;
+    count = ml_events_get_column(events, count, first, member, values);
+    for (size_t i = 0; i < count; i++) {
+        most = values[i] > most ? values[i] : most;
+    }
+    return most;
+}
+
+int
+ml_events_set_column(ml_events *events, size_t count, size_t first, unsigned member,
+                     const uint64_t *values)
+{
+    if (events->plain != NULL) {
+        set_plain(events->plain + first, count, member, values);
+        return 0;
+    }
+    ml_event_chunk **at = &events->chunks[first / ML_EVENTS_CHUNK];
+    ml_event_chunk *chunk = with_column(*at, member, values);
+    if (chunk == NULL) {
+        return ML_ENOMEM;
+    }
+    ml_free(*at);
+    *at = chunk;
+    return 0;
 }
 
 /* ---- Making and changing them ---- */

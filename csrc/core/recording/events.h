@@ -35,9 +35,10 @@ enum ml_event_member {
  * bits. */
 typedef struct ml_event_column_bits {
     uint64_t base;
-    uint32_t at;  /* offset in the chunk's bytes */
-    uint8_t bits; /* per event: 0 to 56, or 64 */
-    uint8_t drop; /* 64 - bits, 63 at most */
+    uint64_t most; /* the greatest value */
+    uint32_t at;   /* in the chunk's bytes */
+    uint8_t bits;  /* an event: 0 to 56, or 64 */
+    uint8_t drop;  /* 64 - bits, 63 at most */
     uint8_t shift;
     uint8_t pad;
 } ml_event_column_bits;
@@ -124,6 +125,19 @@ ml_event_cursor_at(ml_event_cursor *cursor, size_t i)
     return &cursor->at[i - cursor->first];
 }
 
+/* ---- A member of many ---- */
+
+/* MEMBER of the events from FIRST on, which is a multiple of ML_EVENTS_CHUNK, of COUNT in all.
+ * How many: ML_EVENTS_CHUNK, or the rest. */
+size_t ml_events_get_column(const ml_events *events, size_t count, size_t first,
+                            unsigned member, uint64_t values[ML_EVENTS_CHUNK]);
+/* The greatest of these values. */
+uint64_t ml_events_most(const ml_events *events, size_t count, size_t first,
+                        unsigned member);
+/* Sets it in COUNT events, as many as were got.  0 or ML_ENOMEM. */
+int ml_events_set_column(ml_events *events, size_t count, size_t first, unsigned member,
+                         const uint64_t *values);
+
 /* ---- Making and changing them ---- */
 
 /* Packs events added to EVENTS, which are empty at first. */
@@ -137,14 +151,20 @@ void ml_event_writer_init(ml_event_writer *writer, ml_events *events);
 /* Packs the remaining events; call it at the end.  0 or ML_ENOMEM. */
 int ml_event_writer_flush(ml_event_writer *writer);
 
-/* The place of the next event, to be filled in; NULL: no memory. */
+/* Where the next event goes, to be filled in and then kept; NULL: no memory. */
 static inline ml_event *
 ml_event_writer_next(ml_event_writer *writer)
 {
     if (writer->count == ML_EVENTS_CHUNK && ml_event_writer_flush(writer) < 0) {
         return NULL;
     }
-    return &writer->window[writer->count++];
+    return &writer->window[writer->count];
+}
+
+static inline void
+ml_event_writer_keep(ml_event_writer *writer)
+{
+    writer->count++;
 }
 
 /* Changes events, plain or packed, one after the other. */

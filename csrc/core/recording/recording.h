@@ -196,9 +196,11 @@ typedef struct ml_device_trace {
     size_t tag_count;
     uint64_t overwritten_events; /* recorded, then overwritten by newer ones */
     uint64_t dropped_events;     /* never recorded */
-    uint64_t lost_stacks;        /* events whose stack did not fit the tables */
-    /* Names that did not fit the tables (metadata, autograd nodes, owners); they read
-     * "<lost>". */
+    /* It is known that no memory was there before the first event, and all events fit. */
+    bool begins_empty;
+    uint64_t lost_stacks; /* events whose stack did not fit the tables */
+    /* Names in it that did not fit the tables (metadata, autograd nodes, owners);
+     * they read "<lost>". */
     uint64_t lost_names;
     /* While the window was recorded, including events since overwritten; 0 if not known
      * (a foreign snapshot). */

@@ -96,22 +96,25 @@ tables_hold(const ml_recording *recording)
 }
 
 static bool
-events_hold(const ml_recording *recording, const ml_device_trace *device)
+is_below(const ml_device_trace *device, unsigned member, uint64_t limit)
 {
-    ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &device->events,
-                         ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) |
-                             ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node) |
-                             ML_EVENT_BIT(action));
-    for (size_t i = 0; i < device->event_count; i++) {
-        const ml_event *event = ml_event_cursor_at(&cursor, i);
-        if (event->stack >= recording->stack_count ||
-            event->origin_stack >= recording->stack_count ||
-            event->metadata >= recording->string_count ||
-            event->node >= recording->string_count ||
-            event->action >= ML_ACTION_COUNT) {
+    for (size_t i = 0; i < device->event_count; i += ML_EVENTS_CHUNK) {
+        if (ml_events_most(&device->events, device->event_count, i, member) >= limit) {
             return false;
         }
+    }
+    return true;
+}
+
+static bool
+events_hold(const ml_recording *recording, const ml_device_trace *device)
+{
+    if (!is_below(device, ML_EVENT_MEMBER_stack, recording->stack_count) ||
+        !is_below(device, ML_EVENT_MEMBER_origin_stack, recording->stack_count) ||
+        !is_below(device, ML_EVENT_MEMBER_metadata, recording->string_count) ||
+        !is_below(device, ML_EVENT_MEMBER_node, recording->string_count) ||
+        !is_below(device, ML_EVENT_MEMBER_action, ML_ACTION_COUNT)) {
+        return false;
     }
     uint64_t position = 0;
     for (size_t i = 0; i < device->tag_count; i++) {

@@ -40,20 +40,48 @@ want_string(adoption *of, uint32_t id)
     }
 }
 
+/* Ids of MEMBER of the events from FIRST on; none where all are 0, which is no id. */
+static size_t
+get_ids(const ml_device_trace *trace, size_t first, unsigned member,
+        uint64_t ids[ML_EVENTS_CHUNK])
+{
+    return ml_events_most(&trace->events, trace->event_count, first, member) == 0
+               ? 0
+               : ml_events_get_column(&trace->events, trace->event_count, first, member,
+                                      ids);
+}
+
+static void
+want_stacks(adoption *of, const ml_device_trace *trace, unsigned member)
+{
+    uint64_t ids[ML_EVENTS_CHUNK];
+    for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
+        size_t count = get_ids(trace, i, member, ids);
+        for (size_t k = 0; k < count; k++) {
+            want_stack(of, (uint32_t)ids[k]);
+        }
+    }
+}
+
+static void
+want_strings(adoption *of, const ml_device_trace *trace, unsigned member)
+{
+    uint64_t ids[ML_EVENTS_CHUNK];
+    for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
+        size_t count = get_ids(trace, i, member, ids);
+        for (size_t k = 0; k < count; k++) {
+            want_string(of, (uint32_t)ids[k]);
+        }
+    }
+}
+
 static void
 want_all(adoption *of, const ml_device_trace *trace, bool tags)
 {
-    ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events,
-                         ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) |
-                             ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node));
-    for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = ml_event_cursor_at(&cursor, i);
-        want_stack(of, event->stack);
-        want_stack(of, event->origin_stack);
-        want_string(of, event->metadata);
-        want_string(of, event->node);
-    }
+    want_stacks(of, trace, ML_EVENT_MEMBER_stack);
+    want_stacks(of, trace, ML_EVENT_MEMBER_origin_stack);
+    want_strings(of, trace, ML_EVENT_MEMBER_metadata);
+    want_strings(of, trace, ML_EVENT_MEMBER_node);
     for (size_t i = 0; i < trace->segment_count; i++) {
         want_stack(of, trace->segments[i].stack);
     }
@@ -106,47 +134,83 @@ adopt_string(adoption *of, ml_device_trace *trace, uint32_t *id)
     return result;
 }
 
+/* LOST: of the COUNT events from FIRST on, whether the stack was lost now. */
 static int
-adopt_event(adoption *of, ml_device_trace *trace, ml_event *event)
+flag_lost(ml_device_trace *trace, size_t first, size_t count, const bool *lost)
 {
-    uint32_t stack = adopted(&of->stack_map, event->stack);
-    if (event->stack != 0 && stack == 0) {
-        event->flags |= ML_EVENT_STACK_LOST;
+    uint64_t flags[ML_EVENTS_CHUNK];
+    ml_events_get_column(&trace->events, trace->event_count, first,
+                         ML_EVENT_MEMBER_flags, flags);
+    for (size_t k = 0; k < count; k++) {
+        flags[k] |= lost[k] ? ML_EVENT_STACK_LOST : 0;
     }
-    event->stack = stack;
-    event->origin_stack = adopted(&of->stack_map, event->origin_stack);
-    int result = adopt_string(of, trace, &event->metadata);
-    return result < 0 ? result : adopt_string(of, trace, &event->node);
+    return ml_events_set_column(&trace->events, count, first, ML_EVENT_MEMBER_flags,
+                                flags);
 }
 
-/* Restores what EVENT, number I, may not take from its new stack. */
-static void
-keep_adopted(ml_event_editor *editor, size_t i, const ml_event *event)
+static int
+adopt_stacks(const adoption *of, ml_device_trace *trace, size_t first, unsigned member)
 {
-    const ml_event *now = ml_event_editor_see(editor, i);
-    if (now->stack != event->stack || now->origin_stack != event->origin_stack ||
-        now->metadata != event->metadata || now->node != event->node ||
-        now->flags != event->flags) {
-        *ml_event_editor_at(editor, i) = *event;
+    uint64_t ids[ML_EVENTS_CHUNK];
+    bool lost[ML_EVENTS_CHUNK];
+    bool any_lost = false;
+    bool changed = false;
+    size_t count = get_ids(trace, first, member, ids);
+    for (size_t k = 0; k < count; k++) {
+        uint32_t id = adopted(&of->stack_map, (uint32_t)ids[k]);
+        lost[k] = ids[k] != 0 && id == 0;
+        any_lost = any_lost || lost[k];
+        changed = changed || id != ids[k];
+        ids[k] = id;
     }
+    int result =
+        changed ? ml_events_set_column(&trace->events, count, first, member, ids) : 0;
+    return result == 0 && any_lost && member == ML_EVENT_MEMBER_stack
+               ? flag_lost(trace, first, count, lost)
+               : result;
+}
+
+static int
+adopt_strings(adoption *of, ml_device_trace *trace, size_t first, unsigned member)
+{
+    uint64_t ids[ML_EVENTS_CHUNK];
+    bool changed = false;
+    int result = 0;
+    size_t count = get_ids(trace, first, member, ids);
+    for (size_t k = 0; k < count && result == 0; k++) {
+        uint32_t id = (uint32_t)ids[k];
+        result = id != 0 ? adopt_string(of, trace, &id) : 0;
+        changed = changed || id != ids[k];
+        ids[k] = id;
+    }
+    return result == 0 && changed
+               ? ml_events_set_column(&trace->events, count, first, member, ids)
+               : result;
+}
+
+static int
+adopt_events(adoption *of, ml_device_trace *trace)
+{
+    int result = 0;
+    for (size_t i = 0; i < trace->event_count && result == 0; i += ML_EVENTS_CHUNK) {
+        result = adopt_stacks(of, trace, i, ML_EVENT_MEMBER_stack);
+        if (result == 0) {
+            result = adopt_stacks(of, trace, i, ML_EVENT_MEMBER_origin_stack);
+        }
+        if (result == 0) {
+            result = adopt_strings(of, trace, i, ML_EVENT_MEMBER_metadata);
+        }
+        if (result == 0) {
+            result = adopt_strings(of, trace, i, ML_EVENT_MEMBER_node);
+        }
+    }
+    return result;
 }
 
 static int
 adopt_all(adoption *of, ml_device_trace *trace, bool tags)
 {
-    int result = 0;
-    ml_event_editor editor;
-    ml_event_editor_init(&editor, &trace->events, 0,
-                         ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) |
-                             ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node) |
-                             ML_EVENT_BIT(flags));
-    for (size_t i = 0; i < trace->event_count && result == 0; i++) {
-        ml_event event = *ml_event_editor_see(&editor, i);
-        result = adopt_event(of, trace, &event);
-        keep_adopted(&editor, i, &event);
-    }
-    int edited = ml_event_editor_end(&editor);
-    result = result == 0 ? edited : result;
+    int result = adopt_events(of, trace);
     for (size_t i = 0; i < trace->segment_count; i++) {
         trace->segments[i].stack = adopted(&of->stack_map, trace->segments[i].stack);
     }

@@ -152,14 +152,15 @@ recording_write_pickle(PyObject *op, PyObject *args)
 
 PyDoc_STRVAR(
     page_data_doc,
-    "page_data($self, /)\n--\n\n"
+    "page_data($self, pack=None, /)\n--\n\n"
     "The data of the HTML page: its head, as bytes of JSON that may stand in a "
     "script\n"
     "element, and a list of blobs, bytes of columns, which docs/FORMAT.md "
-    "describes.\n\n"
-    "Sizes in bytes, times in microseconds. Raises MemoryError, and ValueError "
-    "for more\n"
-    "events than a page can number (2^31).");
+    "describes.\n"
+    "With pack each blob is what it returns of these bytes, which are packed one by "
+    "one.\n\n"
+    "Sizes in bytes, times in microseconds. Raises MemoryError, ValueError for more\n"
+    "events than a page can number (2^31), and what pack raises.");
 
 /* Moves the contents of BUFFER, which is freed. */
 static PyObject *
@@ -190,15 +191,49 @@ page_tuple(ml_page_data *data)
     return tuple;
 }
 
+typedef struct packing {
+    PyThreadState *thread;
+    PyObject *pack;
+} packing;
+
+/* Without the GIL. */
+static int
+pack_blob(void *context, ml_buffer *blob)
+{
+    packing *p = context;
+    PyEval_RestoreThread(p->thread);
+    PyObject *bytes = bytes_of(blob);
+    PyObject *packed = bytes != NULL ? PyObject_CallOneArg(p->pack, bytes) : NULL;
+    Py_XDECREF(bytes);
+    char *text;
+    Py_ssize_t length;
+    bool got = packed != NULL && PyBytes_AsStringAndSize(packed, &text, &length) == 0;
+    if (got) {
+        ml_buffer_append(blob, text, (size_t)length);
+    }
+    Py_XDECREF(packed);
+    p->thread = PyEval_SaveThread();
+    return got ? blob->error : ML_EINVALID;
+}
+
 static PyObject *
-recording_page_data(PyObject *op, PyObject *Py_UNUSED(ignored))
+recording_page_data(PyObject *op, PyObject *args)
 {
     ml_page_data data;
-    int result;
-    Py_BEGIN_ALLOW_THREADS
-    result = ml_page_data_make(&data, ml_recording_of(op));
-    Py_END_ALLOW_THREADS
+    packing p = {.pack = Py_None};
+    if (!PyArg_ParseTuple(args, "|O:page_data", &p.pack)) {
+        return NULL;
+    }
+    ml_page_packer packer = {pack_blob, &p};
+    p.thread = PyEval_SaveThread();
+    int result = ml_page_data_make(&data, ml_recording_of(op),
+                                   p.pack != Py_None ? &packer : NULL);
+    PyEval_RestoreThread(p.thread);
     PyObject *tuple = NULL;
+    if (PyErr_Occurred() != NULL) {
+        ml_page_data_fini(&data);
+        return NULL;
+    }
     if (result == ML_ELIMIT) {
         PyErr_SetString(PyExc_ValueError, "more events than a page can number: 2^31");
     }
@@ -390,7 +425,7 @@ static PyMethodDef recording_methods[] = {
     {"to_dict", recording_to_dict, METH_NOARGS, to_dict_doc},
     {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
     ML_RECORDING_ANSWERS,
-    {"page_data", recording_page_data, METH_NOARGS, page_data_doc},
+    {"page_data", recording_page_data, METH_VARARGS, page_data_doc},
     {"flame_svg", (PyCFunction)(void (*)(void))recording_flame_svg,
      METH_VARARGS | METH_KEYWORDS, flame_svg_doc},
     {"flame_folded", (PyCFunction)(void (*)(void))recording_flame_folded,

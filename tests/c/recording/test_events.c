@@ -144,12 +144,71 @@ test_written_one_by_one(void)
     for (size_t i = 0; i < COUNT; i++) {
         ml_event *next = ml_event_writer_next(&writer);
         CHECK(next != NULL);
+        CHECK(ml_event_writer_next(&writer) == next); /* until it is kept */
         *next = all[i];
+        ml_event_writer_keep(&writer);
     }
     CHECK_INT(ml_event_writer_flush(&writer), 0);
     CHECK_INT(ml_event_writer_flush(&writer), 0);
     CHECK(holds(&events, all, COUNT));
     ml_events_free(&events);
+}
+
+/* SIZE is set in the second chunk, STACK in the last; all else stays. */
+static bool
+columns_hold(ml_events *events, ml_event *all)
+{
+    bool right = true;
+    for (size_t i = 0; i < COUNT; i += ML_EVENTS_CHUNK) {
+        uint64_t values[ML_EVENTS_CHUNK];
+        size_t count =
+            ml_events_get_column(events, COUNT, i, ML_EVENT_MEMBER_size, values);
+        right = right && count == (i + ML_EVENTS_CHUNK <= COUNT ? ML_EVENTS_CHUNK : 17);
+        uint64_t most = 0;
+        for (size_t k = 0; k < count; k++) {
+            right = right && values[k] == all[i + k].size;
+            most = values[k] > most ? values[k] : most;
+        }
+        right = right && ml_events_most(events, COUNT, i, ML_EVENT_MEMBER_size) == most;
+    }
+    uint64_t sizes[ML_EVENTS_CHUNK];
+    for (size_t k = 0; k < ML_EVENTS_CHUNK; k++) {
+        sizes[k] = all[ML_EVENTS_CHUNK + k].size = next_random();
+    }
+    uint64_t stacks[17];
+    for (size_t k = 0; k < 17; k++) {
+        stacks[k] = all[3 * ML_EVENTS_CHUNK + k].stack = 9;
+    }
+    right =
+        right &&
+        ml_events_set_column(events, ML_EVENTS_CHUNK, ML_EVENTS_CHUNK,
+                             ML_EVENT_MEMBER_size, sizes) == 0 &&
+        ml_events_set_column(events, 17, 3 * ML_EVENTS_CHUNK, ML_EVENT_MEMBER_stack,
+                             stacks) == 0 &&
+        ml_events_most(events, COUNT, 3 * ML_EVENTS_CHUNK, ML_EVENT_MEMBER_stack) == 9;
+    for (size_t i = 0; i < COUNT; i++) {
+        ml_event event = ml_events_at(events, i);
+        right = right && same(&event, &all[i]);
+    }
+    return right;
+}
+
+static void
+test_columns(void)
+{
+    static ml_event all[COUNT];
+    static const unsigned widths[] = {0, 1, 13, 31, 57, 64};
+    for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++) {
+        make(all, COUNT, widths[i]);
+        ml_events events = packed(all, COUNT);
+        CHECK(columns_hold(&events, all));
+        make(all, COUNT, widths[i]);
+        ml_events_free(&events);
+        events = packed(all, COUNT);
+        CHECK(ml_events_unpack(&events, COUNT) != NULL);
+        CHECK(columns_hold(&events, all));
+        ml_events_free(&events);
+    }
 }
 
 /* Backwards and every third, of members of which one is read alone; others stay. */
@@ -243,6 +302,7 @@ main(void)
     RUN(test_alike_in_turn);
     RUN(test_none);
     RUN(test_written_one_by_one);
+    RUN(test_columns);
     RUN(test_changed_members);
     RUN(test_takes_little);
     RUN(test_no_memory);

@@ -72,7 +72,12 @@ find_all(const ml_analysis *analysis, const ml_growth_steps *steps, ml_kept_bloc
         if (step == count) {
             break;
         }
-        const ml_lifetime *end = ml_lifetime_last(lifetimes, life);
+        const ml_lifetime *end =
+            life->rest == 0 ? life : ml_lifetime_last(lifetimes, life);
+        /* Most blocks go before the next step ends. */
+        if (step + 1 < count && end->requested <= steps->moments[step + 1]) {
+            continue;
+        }
         uint32_t until =
             end->requested == ML_NEVER ? count : step_of(steps, end->requested);
         bool outlives = until > step + 1 || (until == count && step + 1 == count);

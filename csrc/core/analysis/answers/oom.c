@@ -203,7 +203,12 @@ ml_oom_last(const ml_recording *recording, size_t device)
     if (device < recording->device_count) {
         const ml_device_trace *trace = &recording->devices[device];
         for (size_t i = trace->event_count; i > 0; i--) {
-            if (ml_events_action(&trace->events, i - 1) == ML_ACTION_OOM) {
+            size_t first = (i - 1) / ML_EVENTS_CHUNK * ML_EVENTS_CHUNK;
+            if (ml_events_most(&trace->events, trace->event_count, first,
+                               ML_EVENT_MEMBER_action) < ML_ACTION_OOM) {
+                i = first + 1;
+            }
+            else if (ml_events_action(&trace->events, i - 1) == ML_ACTION_OOM) {
                 return (int64_t)i - 1;
             }
         }

@@ -17,16 +17,17 @@ typedef struct pass {
 #define NO_EVENT UINT32_MAX
 
 struct ml_categories {
-    const ml_causes *causes;      /* borrowed */
-    const ml_device_trace *trace; /* borrowed */
+    const ml_causes *causes;       /* borrowed */
+    const ml_device_trace *trace;  /* borrowed */
+    const ml_lifetimes *lifetimes; /* borrowed */
     size_t device;
     ml_estimate *estimate; /* owned; NULL: the recording needs no estimates */
     pass *passes;          /* owned; by thread, then time */
     size_t pass_count;
     size_t pass_capacity;
-    /* Owned; by allocation, the next event of its own thread that allocates in a
-     * forward, outside any optimizer's step.  If its thread has no forward, the next of
-     * any thread. */
+    /* Owned; of each allocation, by the first row of its block, the event after it of its
+     * own thread that allocates in a forward (of any thread, where its own has no forward
+     * at all), and that allocates outside any optimizer's step. */
     uint32_t *next_forward;
     uint32_t *next_other;
     uint8_t *threads;  /* owned; HAS_*, by number */
@@ -37,9 +38,8 @@ struct ml_categories {
 
 /* Features that a thread has in the recording. */
 enum {
-    HAS_ALLOCATIONS = 1,
-    HAS_FORWARDS = 2,
-    HAS_PASS = 4
+    HAS_FORWARDS = 1,
+    HAS_PASS = 2
 };
 
 /* Represents threads without a known number, and threads that only run nodes, such as
@@ -50,8 +50,9 @@ enum {
 static uint16_t
 thread_of(const ml_categories *c, uint16_t thread)
 {
-    return thread == UNNUMBERED || c->threads[thread] & HAS_ALLOCATIONS ? thread
-                                                                        : ENGINE;
+    return thread == UNNUMBERED || ml_causes_allocates(c->causes, c->device, thread)
+               ? thread
+               : ENGINE;
 }
 
 static bool
@@ -112,8 +113,7 @@ note_pass(ml_categories *c, size_t index, const ml_event *event)
     return error;
 }
 
-/* Finds the passes and the threads with forwards.  Each allocation's next forward is
- * set to its own phase for now. */
+/* The passes, and which threads have forwards. */
 static int
 go_forward(ml_categories *c)
 {
@@ -121,24 +121,14 @@ go_forward(ml_categories *c)
     int error = 0;
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &trace->events,
-                         ML_EVENT_BIT(action) | ML_EVENT_BIT(flags) |
-                             ML_EVENT_BIT(autograd_thread));
-    for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = ml_event_cursor_at(&cursor, i);
-        if (event->action == ML_ACTION_ALLOC && !is_backward(c, i)) {
-            c->threads[event->autograd_thread] |= HAS_ALLOCATIONS;
-        }
-    }
+                         ML_EVENT_BIT(action) | ML_EVENT_BIT(autograd_thread));
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         c->failed = event->action == ML_ACTION_OOM ? i + 1 : c->failed;
         error = note_pass(c, i, event);
-        if (event->action == ML_ACTION_ALLOC) {
-            enum ml_phase phase = ml_causes_phase(c->causes, c->device, i);
-            c->next_forward[i] = phase;
-            if (phase == ML_PHASE_FORWARD) {
-                c->threads[thread_of(c, event->autograd_thread)] |= HAS_FORWARDS;
-            }
+        if (event->action == ML_ACTION_ALLOC &&
+            ml_causes_phase(c->causes, c->device, i) == ML_PHASE_FORWARD) {
+            c->threads[thread_of(c, event->autograd_thread)] |= HAS_FORWARDS;
         }
     }
     return error;
@@ -148,27 +138,32 @@ go_forward(ml_categories *c)
 static void
 go_back(ml_categories *c, uint32_t *next)
 {
-    const ml_device_trace *trace = c->trace;
+    const ml_lifetimes *lifetimes = c->lifetimes;
     uint32_t *forwards = next;
     uint32_t *others = next + UINT16_MAX + 1;
     uint32_t any_forward = NO_EVENT;
     for (size_t i = 0; i <= UINT16_MAX; i++) {
         forwards[i] = others[i] = NO_EVENT;
     }
-    for (size_t i = trace->event_count; i-- > 0;) {
-        if (ml_events_action(&trace->events, i) != ML_ACTION_ALLOC) {
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &c->trace->events, ML_EVENT_BIT(autograd_thread));
+    for (size_t i = lifetimes->count; i-- > 0;) {
+        const ml_lifetime *row = &lifetimes->rows[i];
+        if (row->birth == 0 || !ml_lifetimes_is_first(lifetimes, i)) {
             continue;
         }
-        uint16_t thread = thread_of(c, ml_events_autograd_thread(&trace->events, i));
-        uint32_t phase = c->next_forward[i];
+        size_t event = row->birth - 1;
+        uint16_t thread =
+            thread_of(c, ml_event_cursor_at(&cursor, event)->autograd_thread);
+        enum ml_phase phase = ml_causes_phase(c->causes, c->device, event);
         c->next_forward[i] =
             c->threads[thread] & HAS_FORWARDS ? forwards[thread] : any_forward;
         c->next_other[i] = others[thread];
         if (phase == ML_PHASE_FORWARD) {
-            forwards[thread] = any_forward = (uint32_t)i;
+            forwards[thread] = any_forward = (uint32_t)event;
         }
         if (phase != ML_PHASE_OPTIMIZER) {
-            others[thread] = (uint32_t)i;
+            others[thread] = (uint32_t)event;
         }
     }
 }
@@ -176,9 +171,9 @@ go_back(ml_categories *c, uint32_t *next)
 static int
 look_around(ml_categories *c)
 {
-    size_t count = c->trace->event_count + 1;
-    c->next_forward = ml_alloc_zeroed(count, sizeof(uint32_t));
-    c->next_other = ml_alloc_zeroed(count, sizeof(uint32_t));
+    size_t count = c->lifetimes->count + 1;
+    c->next_forward = ml_alloc(count * sizeof(uint32_t));
+    c->next_other = ml_alloc(count * sizeof(uint32_t));
     c->threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, 1);
     uint32_t *next = ml_alloc_zeroed(2 * ((size_t)UINT16_MAX + 1), sizeof(uint32_t));
     int error = c->next_forward == NULL || c->next_other == NULL ||
@@ -205,6 +200,7 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
     }
     c->causes = causes;
     c->trace = &recording->devices[device];
+    c->lifetimes = lifetimes;
     c->device = device;
     int error = look_around(c);
     if (error == 0) {
@@ -285,9 +281,10 @@ look_at(const ml_categories *c, const ml_lifetime *life)
     uint64_t to = life->requested == ML_NEVER ? c->trace->event_count : life->requested;
     size_t born = life->birth - 1;
     uint16_t thread = thread_of(c, ml_events_autograd_thread(&c->trace->events, born));
+    size_t row = ml_lifetimes_row(c->lifetimes, born);
     during in = {.passes = passes_between(c, thread, from, to),
-                 .forwards = c->next_forward[born] < to,
-                 .others = c->next_other[born] < to};
+                 .forwards = c->next_forward[row] < to,
+                 .others = c->next_other[row] < to};
     bool unnumbered = c->pass_count != 0 && c->passes[0].thread == UNNUMBERED;
     if (thread != UNNUMBERED && unnumbered) {
         in.passes += passes_between(c, UNNUMBERED, from, to);

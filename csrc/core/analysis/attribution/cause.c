@@ -7,11 +7,22 @@
 #include "analysis/attribution/forward_match.h"
 #include "base/base.h"
 
+/* From an event on. */
+typedef struct step_begin {
+    size_t event;
+    uint32_t step;
+} step_begin;
+
 typedef struct timeline {
-    uint8_t *phases; /* owned; of each event */
-    uint32_t *steps; /* owned; of each event */
-    bool *backward;  /* owned; by event, from signs; NULL: flags tell it */
+    uint8_t *phases;   /* owned; of each event, with IN_PASS */
+    bool *allocates;   /* owned; by thread: outside backward passes */
+    step_begin *steps; /* owned; by event, of which the first is 0 */
+    size_t step_count;
+    size_t step_capacity;
 } timeline;
+
+/* A backward pass made the event. */
+#define IN_PASS 0x80u
 
 struct ml_causes {
     const ml_recording *recording; /* borrowed */
@@ -26,32 +37,68 @@ struct ml_causes {
 bool
 ml_causes_is_backward(const ml_causes *causes, size_t device, size_t index)
 {
-    const bool *by_signs = causes->devices[device].backward;
-    if (by_signs != NULL) {
-        return by_signs[index];
+    return (causes->devices[device].phases[index] & IN_PASS) != 0;
+}
+
+/* ---- Steps ---- */
+
+static int
+begin_step(timeline *line, size_t event, uint32_t step)
+{
+    if (line->step_count != 0 && line->steps[line->step_count - 1].step == step) {
+        return 0;
     }
-    const ml_events *events = &causes->recording->devices[device].events;
-    return (ml_events_flags(events, index) & ML_EVENT_BACKWARD) != 0;
+    void *steps = line->steps;
+    int error =
+        ml_grow(&steps, &line->step_capacity, line->step_count + 1, sizeof(step_begin));
+    if (error == 0) {
+        line->steps = steps;
+        line->steps[line->step_count++] = (step_begin){event, step};
+    }
+    return error;
+}
+
+/* The first mark of the end of a step from note FIRST on; note_count: none. */
+static size_t
+next_mark(const ml_recording *recording, size_t first)
+{
+    while (first < recording->note_count &&
+           recording->notes[first].kind != ML_NOTE_STEP) {
+        first++;
+    }
+    return first;
+}
+
+/* By the marks that were set when steps ended; none without marks. */
+static int
+steps_by_notes(const ml_recording *recording, const ml_device_trace *trace,
+               timeline *line)
+{
+    const ml_note *notes = recording->notes;
+    size_t mark = next_mark(recording, 0);
+    if (mark == recording->note_count) {
+        return 0;
+    }
+    int error = begin_step(line, 0, (uint32_t)notes[mark].values[0]);
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_BIT(time));
+    for (size_t i = 0; i < trace->event_count && mark < recording->note_count; i++) {
+        uint64_t time = ml_event_cursor_at(&cursor, i)->time;
+        while (error == 0 && mark < recording->note_count && notes[mark].time <= time) {
+            error = begin_step(line, i, (uint32_t)notes[mark].values[0] + 1);
+            mark = next_mark(recording, mark + 1);
+        }
+        if (error < 0) {
+            return error;
+        }
+    }
+    return error;
 }
 
 /* ---- Phases ---- */
 
-static bool
-any_backward(const ml_recording *recording)
-{
-    for (size_t d = 0; d < recording->device_count; d++) {
-        const ml_device_trace *trace = &recording->devices[d];
-        for (size_t i = 0; i < trace->event_count; i++) {
-            if ((ml_events_flags(&trace->events, i) & ML_EVENT_BACKWARD) != 0) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* BACKWARD: a pass made EVENT.  ADVANCED: EVENT is the first after autograd made a node
- * on the thread. */
+/* BACKWARD: a pass made EVENT.  ADVANCED: autograd made a node on the thread, which EVENT is
+ * the first to tell. */
 static enum ml_phase
 phase_of(const ml_causes *causes, const ml_event *event, bool backward, bool advanced)
 {
@@ -78,114 +125,118 @@ typedef struct progress {
     bool passed;   /* a backward pass ran since its last allocation */
 } progress;
 
-/* Between an operation's node and its result there may be its segment, and a free;
- * these do not tell whose node it was.  After a backward pass no forward operation is
- * in progress, and a free shows nodes that allocated nothing. */
-static void
-find_phases(const ml_causes *causes, size_t device, progress *of_threads)
+/* What the walk over the events of a device knows. */
+typedef struct walk {
+    ml_causes *causes;  /* borrowed */
+    progress *threads;  /* owned; by autograd's number */
+    const bool *passes; /* borrowed; of each event by signs; NULL: flags say it */
+    uint32_t step;
+    bool stepped; /* the last allocation was the optimizer's */
+} walk;
+
+/* Between an operation's node and its result may come the segment that it needs, and
+ * a free: they do not tell whose the node was.  Behind a backward pass no operation
+ * of the forward is under way, and a free tells of nodes that made nothing. */
+static enum ml_phase
+find_phase(walk *w, const ml_event *event, bool backward)
+{
+    progress *thread = &w->threads[event->autograd_thread];
+    bool alloc = event->action == ML_ACTION_ALLOC;
+    bool advanced = false;
+    if (backward) {
+        thread->passed = true;
+    }
+    else if (event->autograd_thread != 0) {
+        advanced = thread->next != 0 && event->sequence + 1 > thread->next;
+        if (alloc || thread->passed || thread->next == 0) {
+            thread->next = event->sequence + 1;
+        }
+        thread->passed = thread->passed && !alloc;
+    }
+    return phase_of(w->causes, event, backward, advanced);
+}
+
+/* A step ends where the optimizer has been at work and something else allocates. */
+static int
+follow_step(walk *w, timeline *line, size_t index, enum ml_phase phase)
+{
+    bool now = phase == ML_PHASE_OPTIMIZER;
+    bool ends = w->stepped && !now;
+    w->stepped = now;
+    return ends ? begin_step(line, index, ++w->step) : 0;
+}
+
+static int
+follow_events(walk *w, size_t device)
+{
+    ml_causes *causes = w->causes;
+    const ml_device_trace *trace = &causes->recording->devices[device];
+    timeline *line = &causes->devices[device];
+    bool marked = line->step_count != 0;
+    int error = ml_forward_index_begin(&causes->forwards, device);
+    if (error == 0 && !marked) {
+        error = begin_step(line, 0, 0);
+    }
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events, ML_FORWARD_INDEX_MEMBERS);
+    for (size_t i = 0; error == 0 && i < trace->event_count; i++) {
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
+        bool flagged = (event->flags & ML_EVENT_BACKWARD) != 0;
+        bool backward = w->passes != NULL ? w->passes[i] : flagged;
+        enum ml_phase phase = find_phase(w, event, backward);
+        line->phases[i] = (uint8_t)(phase | (backward ? IN_PASS : 0));
+        causes->passes_known |= flagged;
+        if (event->action == ML_ACTION_ALLOC) {
+            line->allocates[event->autograd_thread] |= !backward;
+            error = marked ? 0 : follow_step(w, line, i, phase);
+        }
+        ml_forward_index_add(&causes->forwards, device, i, event);
+    }
+    return error;
+}
+
+static int
+make_timeline(ml_causes *causes, size_t device)
 {
     const ml_device_trace *trace = &causes->recording->devices[device];
-    ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events,
-                         ML_EVENT_BIT(stack) | ML_EVENT_BIT(action) |
-                             ML_EVENT_BIT(flags) | ML_EVENT_BIT(sequence) |
-                             ML_EVENT_BIT(autograd_thread));
-    for (size_t i = 0; i < trace->event_count; i++) {
-        const ml_event *event = ml_event_cursor_at(&cursor, i);
-        progress *thread = &of_threads[event->autograd_thread];
-        bool alloc = event->action == ML_ACTION_ALLOC;
-        bool advanced = false;
-        bool backward = ml_causes_is_backward(causes, device, i);
-        if (backward) {
-            thread->passed = true;
-        }
-        else if (event->autograd_thread != 0) {
-            advanced = thread->next != 0 && event->sequence + 1 > thread->next;
-            if (alloc || thread->passed || thread->next == 0) {
-                thread->next = event->sequence + 1;
-            }
-            thread->passed = thread->passed && !alloc;
-        }
-        causes->devices[device].phases[i] =
-            (uint8_t)phase_of(causes, event, backward, advanced);
+    timeline *line = &causes->devices[device];
+    bool *passes = NULL;
+    walk w = {.causes = causes,
+              .threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, sizeof(progress))};
+    line->phases = ml_alloc_zeroed(trace->event_count + 1, 1);
+    line->allocates = ml_alloc_zeroed((size_t)UINT16_MAX + 1, sizeof(bool));
+    int error = w.threads == NULL || line->phases == NULL || line->allocates == NULL
+                    ? ML_ENOMEM
+                    : 0;
+    if (error == 0 && causes->signs.of != NULL) {
+        passes = ml_alloc_zeroed(trace->event_count + 1, sizeof(bool));
+        error = passes == NULL ? ML_ENOMEM : 0;
     }
-}
-
-/* ---- Steps ---- */
-
-/* By the notes of the ends of steps. */
-static bool
-steps_by_notes(const ml_recording *recording, const ml_device_trace *trace,
-               uint32_t *steps)
-{
-    size_t note = 0;
-    uint32_t step = 0;
-    bool any = false;
-    for (size_t i = 0; i < recording->note_count && !any; i++) {
-        any = recording->notes[i].kind == ML_NOTE_STEP;
-        step = (uint32_t)recording->notes[i].values[0];
+    if (passes != NULL) {
+        ml_stack_signs_find_passes(&causes->signs, trace, passes);
+        w.passes = passes;
     }
-    for (size_t i = 0; any && i < trace->event_count; i++) {
-        while (note < recording->note_count &&
-               (recording->notes[note].kind != ML_NOTE_STEP ||
-                recording->notes[note].time <= ml_events_time(&trace->events, i))) {
-            if (recording->notes[note].kind == ML_NOTE_STEP) {
-                step = (uint32_t)recording->notes[note].values[0] + 1;
-            }
-            note++;
-        }
-        steps[i] = step;
+    if (error == 0) {
+        error = steps_by_notes(causes->recording, trace, line);
     }
-    return any;
-}
-
-/* A step ends when the optimizer has run and something else allocates. */
-static void
-steps_by_phases(const ml_device_trace *trace, const uint8_t *phases, uint32_t *steps)
-{
-    uint32_t step = 0;
-    bool stepped = false;
-    for (size_t i = 0; i < trace->event_count; i++) {
-        if (ml_events_action(&trace->events, i) == ML_ACTION_ALLOC) {
-            bool now = phases[i] == ML_PHASE_OPTIMIZER;
-            step += stepped && !now;
-            stepped = now;
-        }
-        steps[i] = step;
+    if (error == 0) {
+        error = follow_events(&w, device);
     }
+    ml_free(passes);
+    ml_free(w.threads);
+    return error;
 }
 
 static int
 make_timelines(ml_causes *causes)
 {
     const ml_recording *recording = causes->recording;
-    progress *of_threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, sizeof(*of_threads));
     causes->devices = ml_alloc_zeroed(recording->device_count + 1, sizeof(timeline));
-    int error = of_threads == NULL || causes->devices == NULL ? ML_ENOMEM : 0;
+    int error = causes->devices == NULL ? ML_ENOMEM : 0;
     for (size_t d = 0; error == 0 && d < recording->device_count; d++) {
-        const ml_device_trace *trace = &recording->devices[d];
-        timeline *line = &causes->devices[d];
-        line->phases = ml_alloc_zeroed(trace->event_count + 1, 1);
-        line->steps = ml_alloc_zeroed(trace->event_count + 1, sizeof(uint32_t));
-        if (line->phases == NULL || line->steps == NULL) {
-            error = ML_ENOMEM;
-            break;
-        }
-        if (causes->signs.of != NULL) {
-            line->backward = ml_alloc_zeroed(trace->event_count + 1, sizeof(bool));
-            if (line->backward == NULL) {
-                error = ML_ENOMEM;
-                break;
-            }
-            ml_stack_signs_find_passes(&causes->signs, trace, line->backward);
-        }
-        memset(of_threads, 0, ((size_t)UINT16_MAX + 1) * sizeof(*of_threads));
-        find_phases(causes, d, of_threads);
-        if (!steps_by_notes(recording, trace, line->steps)) {
-            steps_by_phases(trace, line->phases, line->steps);
-        }
+        error = make_timeline(causes, d);
     }
-    ml_free(of_threads);
+    ml_forward_index_end(&causes->forwards);
     return error;
 }
 
@@ -207,6 +258,8 @@ ml_causes_new(const ml_recording *recording, ml_causes **out)
     if (error == 0) {
         error = ml_forward_index_init(&causes->forwards, recording, &causes->facts);
     }
+    causes->passes_known =
+        !recording->foreign || recording->source_known || causes->signs.of != NULL;
     if (error == 0) {
         error = make_timelines(causes);
     }
@@ -214,8 +267,6 @@ ml_causes_new(const ml_recording *recording, ml_causes **out)
         ml_causes_free(causes);
         return error;
     }
-    causes->passes_known = !recording->foreign || recording->source_known ||
-                           any_backward(recording) || causes->signs.of != NULL;
     *out = causes;
     return 0;
 }
@@ -229,7 +280,7 @@ ml_causes_free(ml_causes *causes)
     for (size_t d = 0; causes->devices != NULL && d < causes->device_count; d++) {
         ml_free(causes->devices[d].phases);
         ml_free(causes->devices[d].steps);
-        ml_free(causes->devices[d].backward);
+        ml_free(causes->devices[d].allocates);
     }
     ml_free(causes->devices);
     ml_forward_index_fini(&causes->forwards);
@@ -343,11 +394,15 @@ find_line(const ml_causes *causes, size_t device, size_t index, const ml_event *
 ml_cause
 ml_causes_of(const ml_causes *causes, size_t device, size_t index)
 {
-    ml_event told = ml_events_at(&causes->recording->devices[device].events, index);
+    const ml_events *events = &causes->recording->devices[device].events;
+    ml_event told = {.stack = ml_events_stack(events, index),
+                     .sequence = ml_events_sequence(events, index),
+                     .autograd_thread = ml_events_autograd_thread(events, index),
+                     .flags = ml_events_flags(events, index)};
     const ml_event *event = &told;
     const ml_stack_fact *own = &causes->facts.of[event->stack];
-    ml_cause cause = {.phase = causes->devices[device].phases[index],
-                      .step = causes->devices[device].steps[index],
+    ml_cause cause = {.phase = (uint8_t)ml_causes_phase(causes, device, index),
+                      .step = ml_causes_step(causes, device, index),
                       .recomputed = ml_causes_is_backward(causes, device, index) &&
                                     own->scope == ML_SCOPE_MODULE,
                       .seed = own->seed,
@@ -374,13 +429,22 @@ ml_causes_before(const ml_causes *causes, uint32_t stack)
 uint32_t
 ml_causes_step(const ml_causes *causes, size_t device, size_t index)
 {
-    return causes->devices[device].steps[index];
+    const timeline *line = &causes->devices[device];
+    size_t low;
+    ML_SEARCH(low, line->step_count, line->steps[low].event <= index);
+    return line->steps[low - 1].step;
 }
 
 enum ml_phase
 ml_causes_phase(const ml_causes *causes, size_t device, size_t index)
 {
-    return (enum ml_phase)causes->devices[device].phases[index];
+    return (enum ml_phase)(causes->devices[device].phases[index] & ~IN_PASS);
+}
+
+bool
+ml_causes_allocates(const ml_causes *causes, size_t device, uint16_t thread)
+{
+    return causes->devices[device].allocates[thread];
 }
 
 bool

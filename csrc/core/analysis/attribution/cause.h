@@ -119,6 +119,8 @@ uint32_t ml_causes_step(const ml_causes *causes, size_t device, size_t index);
 bool ml_causes_know_passes(const ml_causes *causes);
 /* Whether a backward pass made event INDEX: by its flag, or by signs. */
 bool ml_causes_is_backward(const ml_causes *causes, size_t device, size_t index);
+/* Whether events of THREAD, by autograd's number, allocate outside backward passes. */
+bool ml_causes_allocates(const ml_causes *causes, size_t device, uint16_t thread);
 const ml_stack_facts *ml_causes_facts(const ml_causes *causes); /* borrowed */
 /* Borrowed; empty if the recording marks the events of backward passes. */
 const ml_stack_signs *ml_causes_signs(const ml_causes *causes);

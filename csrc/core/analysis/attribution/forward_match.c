@@ -115,28 +115,7 @@ frees_tell(const ml_device_trace *trace, bool *out)
     return result;
 }
 
-/* Whether EVENT shows a counter, and which. */
-static bool
-take_sample(const ml_event *event, bool frees, uint64_t order, ml_forward_sample *out)
-{
-    bool alloc = event->action == ML_ACTION_ALLOC;
-    *out = (ml_forward_sample){.next = event->sequence,
-                               .order = order,
-                               .stack = event->stack,
-                               .thread = event->autograd_thread,
-                               .is_alloc = alloc};
-    if (is_backward(event)) {
-        out->next = event->next;
-        out->thread = event->next_thread;
-        out->sequence = event->sequence;
-        out->node = event->node;
-        out->node_thread = event->autograd_thread;
-    }
-    return out->thread != 0 &&
-           (alloc || (frees && ml_action_frees_block(event->action)));
-}
-
-/* Within a device, the order is known more exactly than by time. */
+/* Within a device the order is known better than by time. */
 static uint64_t
 order_of(const ml_recording *recording, size_t device, size_t index)
 {
@@ -145,40 +124,29 @@ order_of(const ml_recording *recording, size_t device, size_t index)
                : ml_events_time(&recording->devices[device].events, index);
 }
 
-static int
-take_samples(ml_forward_index *forwards)
+/* If EVENT saw a counter. */
+static void
+take_sample(ml_forward_index *forwards, size_t device, size_t index,
+            const ml_event *event)
 {
-    const ml_recording *recording = forwards->recording;
-    size_t total = 0;
-    for (size_t d = 0; d < recording->device_count; d++) {
-        total += recording->devices[d].event_count;
+    bool alloc = event->action == ML_ACTION_ALLOC;
+    bool backward = is_backward(event);
+    uint16_t thread = backward ? event->next_thread : event->autograd_thread;
+    if (thread == 0 ||
+        !(alloc || (forwards->frees && ml_action_frees_block(event->action)))) {
+        return;
     }
-    forwards->samples = ml_alloc_zeroed(total + 1, sizeof(ml_forward_sample));
-    if (forwards->samples == NULL) {
-        return ML_ENOMEM;
+    ml_forward_sample *sample = &forwards->samples[forwards->sample_count++];
+    *sample = (ml_forward_sample){.next = backward ? event->next : event->sequence,
+                                  .order = order_of(forwards->recording, device, index),
+                                  .stack = event->stack,
+                                  .thread = thread,
+                                  .is_alloc = alloc};
+    if (backward) {
+        sample->sequence = event->sequence;
+        sample->node = event->node;
+        sample->node_thread = event->autograd_thread;
     }
-    for (size_t d = 0; d < recording->device_count; d++) {
-        const ml_device_trace *trace = &recording->devices[d];
-        bool frees;
-        int error = frees_tell(trace, &frees);
-        if (error < 0) {
-            return error;
-        }
-        ml_event_cursor cursor;
-        ml_event_cursor_init(
-            &cursor, &trace->events,
-            ML_EVENT_BIT(sequence) | ML_EVENT_BIT(next) | ML_EVENT_BIT(stack) |
-                ML_EVENT_BIT(node) | ML_EVENT_BIT(autograd_thread) |
-                ML_EVENT_BIT(next_thread) | ML_EVENT_BIT(action) | ML_EVENT_BIT(flags));
-        for (size_t i = 0; i < trace->event_count; i++) {
-            forwards->sample_count += take_sample(
-                ml_event_cursor_at(&cursor, i), frees, order_of(recording, d, i),
-                &forwards->samples[forwards->sample_count]);
-        }
-    }
-    qsort(forwards->samples, forwards->sample_count, sizeof(ml_forward_sample),
-          compare_samples);
-    return 0;
 }
 
 /* ---- Types of nodes ---- */
@@ -280,25 +248,13 @@ kind_of(ml_string type)
     return copies ? KIND_BARE : KIND_IN_PLACE;
 }
 
-static int
-find_kinds(ml_forward_index *forwards)
+static void
+find_kind(ml_forward_index *forwards, uint32_t node)
 {
-    const ml_recording *recording = forwards->recording;
-    forwards->kinds = ml_alloc_zeroed(recording->string_count, 1);
-    if (forwards->kinds == NULL) {
-        return ML_ENOMEM;
+    uint8_t *kind = &forwards->kinds[node];
+    if (*kind == KIND_UNSEEN) {
+        *kind = kind_of(forwards->recording->strings[node]);
     }
-    for (size_t d = 0; d < recording->device_count; d++) {
-        const ml_device_trace *trace = &recording->devices[d];
-        for (size_t i = 0; i < trace->event_count; i++) {
-            uint32_t node = ml_events_node(&trace->events, i);
-            uint8_t *kind = &forwards->kinds[node];
-            if (*kind == KIND_UNSEEN) {
-                *kind = kind_of(recording->strings[node]);
-            }
-        }
-    }
-    return 0;
 }
 
 /* ---- Two places of one function ---- */
@@ -454,14 +410,38 @@ ml_forward_index_init(ml_forward_index *forwards, const ml_recording *recording,
                       const ml_stack_facts *facts)
 {
     *forwards = (ml_forward_index){.recording = recording, .facts = facts};
-    int error = take_samples(forwards);
-    if (error == 0) {
-        error = find_kinds(forwards);
+    size_t total = 0;
+    for (size_t d = 0; d < recording->device_count; d++) {
+        total += recording->devices[d].event_count;
     }
-    if (error < 0) {
+    forwards->samples = ml_alloc_zeroed(total + 1, sizeof(ml_forward_sample));
+    forwards->kinds = ml_alloc_zeroed(recording->string_count, 1);
+    if (forwards->samples == NULL || forwards->kinds == NULL) {
         ml_forward_index_fini(forwards);
+        return ML_ENOMEM;
     }
-    return error;
+    return 0;
+}
+
+int
+ml_forward_index_begin(ml_forward_index *forwards, size_t device)
+{
+    return frees_tell(&forwards->recording->devices[device], &forwards->frees);
+}
+
+void
+ml_forward_index_add(ml_forward_index *forwards, size_t device, size_t index,
+                     const ml_event *event)
+{
+    find_kind(forwards, event->node);
+    take_sample(forwards, device, index, event);
+}
+
+void
+ml_forward_index_end(ml_forward_index *forwards)
+{
+    qsort(forwards->samples, forwards->sample_count, sizeof(ml_forward_sample),
+          compare_samples);
 }
 
 void

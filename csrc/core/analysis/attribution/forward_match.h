@@ -16,12 +16,18 @@
 
 typedef struct ml_forward_sample ml_forward_sample;
 
+#define ML_FORWARD_INDEX_MEMBERS \
+    (ML_EVENT_BIT(sequence) | ML_EVENT_BIT(next) | ML_EVENT_BIT(stack) | \
+     ML_EVENT_BIT(node) | ML_EVENT_BIT(autograd_thread) | ML_EVENT_BIT(next_thread) | \
+     ML_EVENT_BIT(action) | ML_EVENT_BIT(flags))
+
 typedef struct ml_forward_index {
     const ml_recording *recording; /* borrowed */
     const ml_stack_facts *facts;   /* borrowed */
     ml_forward_sample *samples;    /* owned; by thread, number and time */
     size_t sample_count;
-    uint8_t *kinds; /* owned; by string id of a node's type: its forward's behaviour */
+    uint8_t *kinds; /* owned; by string id of a node's type: what its forward does */
+    bool frees;     /* those of the device whose events are added tell, too */
 } ml_forward_index;
 
 enum ml_forward_match_way {
@@ -40,9 +46,15 @@ typedef struct ml_forward_match {
     uint8_t way; /* enum ml_forward_match_way */
 } ml_forward_match;
 
-/* RECORDING and FACTS are borrowed and outlive the answers.  0 or ML_ENOMEM. */
+/* RECORDING and FACTS are borrowed and outlive the answers.  Then for each device _begin,
+ * and _add for each of its events; _end after the last.  0 or ML_ENOMEM. */
 int ml_forward_index_init(ml_forward_index *forwards, const ml_recording *recording,
                           const ml_stack_facts *facts);
+int ml_forward_index_begin(ml_forward_index *forwards, size_t device);
+/* Reads the ML_FORWARD_INDEX_MEMBERS of EVENT. */
+void ml_forward_index_add(ml_forward_index *forwards, size_t device, size_t index,
+                          const ml_event *event);
+void ml_forward_index_end(ml_forward_index *forwards);
 void ml_forward_index_fini(ml_forward_index *forwards);
 
 /* The forward operation of the node that ran at event INDEX of DEVICE. */

@@ -9,7 +9,10 @@
 
 struct ml_lifetimes_work {
     ml_lifetimes *lifetimes; /* borrowed */
-    ml_replay *replay;       /* borrowed */
+    ml_replay *replay;       /* borrowed, with the next two */
+    const ml_ledger *ledger;
+    const ml_totals *totals;
+    bool has_segments;
     ml_mapped_pieces pieces;
     size_t next_tag;
     uint64_t stream; /* of the last visited segment */
@@ -142,7 +145,7 @@ compare_row(ml_lifetimes_work *w, size_t index, uint32_t moment)
     uint64_t birth = row->birth == 0 ? ML_BEFORE_EVENTS : row->birth - 1;
     uint64_t addr = ml_lifetimes_request(lifetimes, index).addr;
     ml_ledger_place place;
-    bool found = ml_ledger_locate(ml_replay_ledger(w->replay), addr, &place) &&
+    bool found = ml_ledger_locate(w->ledger, addr, &place) &&
                  place.block.addr == addr && place.birth == birth &&
                  place.block.state != ML_BLOCK_INACTIVE;
     if (found && place.block.size == row->bytes) {
@@ -216,8 +219,8 @@ static int
 note_reserved(ml_lifetimes_work *w, uint32_t moment)
 {
     ml_lifetimes *lifetimes = w->lifetimes;
-    uint64_t bytes = ml_replay_totals(w->replay)->reserved;
-    if (!ml_replay_has_segments(w->replay) ||
+    uint64_t bytes = w->totals->reserved;
+    if (!w->has_segments ||
         (lifetimes->reserved_count != 0 &&
          lifetimes->reserved[lifetimes->reserved_count - 1].bytes == bytes)) {
         return 0;
@@ -237,16 +240,15 @@ static int
 begin(ml_lifetimes_work *w)
 {
     ml_lifetimes *lifetimes = w->lifetimes;
-    const ml_ledger *ledger = ml_replay_ledger(w->replay);
     lifetimes->of_event =
         ml_alloc_zeroed(lifetimes->trace->event_count + 1, sizeof(uint32_t));
     if (lifetimes->of_event == NULL) {
         return ML_ENOMEM;
     }
     ml_ledger_visitor visitor = {w, visit_segment, visit_block};
-    int error = ml_ledger_visit(ledger, &visitor);
-    if (error == 0 && ml_replay_has_segments(w->replay)) {
-        error = ml_mapped_pieces_begin(&w->pieces, lifetimes, ledger);
+    int error = ml_ledger_visit(w->ledger, &visitor);
+    if (error == 0 && w->has_segments) {
+        error = ml_mapped_pieces_begin(&w->pieces, lifetimes, w->ledger);
     }
     return error == 0 ? note_reserved(w, 0) : error;
 }
@@ -265,6 +267,9 @@ ml_lifetimes_begin(ml_lifetimes *lifetimes, const ml_device_trace *trace,
     lifetimes->trace = trace;
     w->lifetimes = lifetimes;
     w->replay = replay;
+    w->ledger = ml_replay_ledger(replay);
+    w->totals = ml_ledger_current(w->ledger);
+    w->has_segments = ml_replay_has_segments(replay);
     int error = begin(w);
     if (error < 0) {
         ml_lifetimes_end(w);
@@ -281,7 +286,7 @@ static ml_lifetime *
 row_at(const ml_lifetimes_work *w, uint64_t addr)
 {
     ml_ledger_place place;
-    if (!ml_ledger_locate(ml_replay_ledger(w->replay), addr, &place) ||
+    if (!ml_ledger_locate(w->ledger, addr, &place) ||
         place.block.state == ML_BLOCK_INACTIVE) {
         return NULL;
     }
@@ -328,7 +333,7 @@ find_row(const ml_lifetimes_work *w, const ml_event *event)
 {
     uint64_t birth;
     return event->action <= ML_ACTION_FREE_COMPLETED &&
-                   ml_ledger_uses(ml_replay_ledger(w->replay), event->addr, &birth)
+                   ml_ledger_uses(w->ledger, event->addr, &birth)
                ? row_of(w->lifetimes, birth, event->addr)
                : SIZE_MAX;
 }
@@ -344,7 +349,7 @@ is_placed(const ml_lifetimes_work *w, const ml_event *event, size_t index,
     if (ml_replay_fits(w->replay)) {
         return true;
     }
-    bool placed = ml_ledger_locate(ml_replay_ledger(w->replay), event->addr, &place) &&
+    bool placed = ml_ledger_locate(w->ledger, event->addr, &place) &&
                   place.block.addr == event->addr && place.birth == index &&
                   place.block.state != ML_BLOCK_INACTIVE;
     *bytes = placed ? place.block.size : 0;
@@ -365,16 +370,15 @@ follow_alloc(ml_lifetimes_work *w, const ml_event *event, size_t index, size_t t
     }
     size_t row;
     if (error == 0) {
-        error =
-            add_row(w,
-                    (ml_lifetime){.bytes = bytes,
-                                  .allocated = ml_replay_totals(w->replay)->allocated,
-                                  .birth = moment,
-                                  .start = moment,
-                                  .requested = ML_NEVER,
-                                  .end = ML_NEVER,
-                                  .tag = ML_CATEGORY_COUNT},
-                    &row);
+        error = add_row(w,
+                        (ml_lifetime){.bytes = bytes,
+                                      .allocated = w->totals->allocated,
+                                      .birth = moment,
+                                      .start = moment,
+                                      .requested = ML_NEVER,
+                                      .end = ML_NEVER,
+                                      .tag = ML_CATEGORY_COUNT},
+                        &row);
     }
     if (error == 0) {
         w->lifetimes->of_event[index] = (uint32_t)row + 1;
@@ -414,7 +418,7 @@ ml_lifetimes_next(ml_lifetimes_work *w)
     else if (row != SIZE_MAX) {
         follow_free(w, event, index, row);
     }
-    const ml_totals *totals = ml_replay_totals(w->replay);
+    const ml_totals *totals = w->totals;
     if (error == 0 &&
         (totals->allocated != w->allocated || totals->active != w->active)) {
         error = compare_rows(w, moment);
@@ -422,9 +426,8 @@ ml_lifetimes_next(ml_lifetimes_work *w)
     /* Few events change what is mapped. */
     bool mapped =
         event->action > ML_ACTION_FREE_COMPLETED || totals->reserved != w->pieces.bytes;
-    if (error == 0 && mapped && ml_replay_has_segments(w->replay)) {
-        error = ml_mapped_pieces_follow(&w->pieces, event, ml_replay_ledger(w->replay),
-                                        moment);
+    if (error == 0 && mapped && w->has_segments) {
+        error = ml_mapped_pieces_follow(&w->pieces, event, w->ledger, moment);
     }
     if (error == 0 && mapped) {
         error = note_reserved(w, moment);

@@ -110,7 +110,16 @@ ml_lifetimes_row(const ml_lifetimes *lifetimes, uint64_t index)
     return lifetimes->of_event[index] - 1;
 }
 
-/* Likewise for the block at ADDR from before the first event; SIZE_MAX without one. */
+/* Whether row INDEX is the first of its block. */
+static inline bool
+ml_lifetimes_is_first(const ml_lifetimes *lifetimes, size_t index)
+{
+    uint32_t birth = lifetimes->rows[index].birth;
+    return birth == 0 ? index < lifetimes->earlier_count
+                      : ml_lifetimes_row(lifetimes, birth - 1) == index;
+}
+
+/* The first row of the block at ADDR from before the first event; SIZE_MAX without one. */
 size_t ml_lifetimes_earlier(const ml_lifetimes *lifetimes, uint64_t addr);
 
 /* The number of ROW. */

@@ -36,16 +36,13 @@ typedef struct filter {
 static span
 step_at(const ml_sites *sites, uint64_t position)
 {
-    size_t count = sites->event_count;
-    size_t event = position == 0 ? 0 : (size_t)position - 1;
-    span in = {event, event};
-    while (in.first > 0 && sites->step[in.first - 1] == sites->step[event]) {
-        in.first--;
+    if (sites->event_count == 0) {
+        return (span){0, 0};
     }
-    while (in.last < count && sites->step[in.last] == sites->step[event]) {
-        in.last++;
-    }
-    return in;
+    size_t step = ml_sites_step(sites, position == 0 ? 0 : (size_t)position - 1);
+    bool last = step + 1 == sites->step_count;
+    return (span){sites->steps[step].event,
+                  last ? sites->event_count : sites->steps[step + 1].event};
 }
 
 /* Events to look through, and the places of notes among them. */
@@ -89,10 +86,10 @@ static void
 look_through(const ml_sites *sites, span in, unsigned phase, most *out)
 {
     for (size_t i = in.first; i < in.last; i++) {
-        bool counts =
-            phase == NAMED ? sites->site[i] != ML_NO_SITE : sites->phase[i] == phase;
-        if (counts && (!out->found || sites->allocated[i] > out->bytes)) {
-            *out = (most){true, sites->allocated[i], i + 1};
+        const ml_lifetime *begun = ml_sites_begun(sites, i);
+        if (begun != NULL && (phase == NAMED || ml_sites_phase(sites, i) == phase) &&
+            (!out->found || begun->allocated > out->bytes)) {
+            *out = (most){true, begun->allocated, i + 1};
         }
     }
 }
@@ -136,8 +133,9 @@ describe(const ml_sites *sites, uint64_t position)
     if (sites->event_count != 0) {
         size_t event = position == 0 ? 0 : (size_t)position - 1;
         at.time = ml_events_time(&sites->analysis->trace->events, event);
-        at.step = sites->step[event];
-        at.phase = position == 0 ? ML_PHASE_UNKNOWN : sites->phase[event];
+        at.step = sites->steps[ml_sites_step(sites, event)].step;
+        at.phase = position == 0 ? (uint8_t)ML_PHASE_UNKNOWN
+                                 : (uint8_t)ml_sites_phase(sites, event);
     }
     return at;
 }
@@ -323,8 +321,31 @@ compare_texts(const ml_recording *a, const ml_recording *b)
     return order;
 }
 
-/* The sides are examined in this order.  So ties are decided alike, whichever side
- * comes first, and in each process. */
+static int
+compare_events(const ml_device_trace *x, const ml_device_trace *y)
+{
+    int order = 0;
+    for (size_t i = 0; i < x->event_count && order == 0; i += ML_EVENTS_CHUNK) {
+        uint64_t sizes[2][ML_EVENTS_CHUNK];
+        uint64_t addrs[2][ML_EVENTS_CHUNK];
+        size_t count = ml_events_get_column(&x->events, x->event_count, i,
+                                            ML_EVENT_MEMBER_size, sizes[0]);
+        ml_events_get_column(&y->events, x->event_count, i, ML_EVENT_MEMBER_size,
+                             sizes[1]);
+        ml_events_get_column(&x->events, x->event_count, i, ML_EVENT_MEMBER_addr,
+                             addrs[0]);
+        ml_events_get_column(&y->events, x->event_count, i, ML_EVENT_MEMBER_addr,
+                             addrs[1]);
+        for (size_t k = 0; k < count && order == 0; k++) {
+            order = compare_numbers(sizes[0][k], sizes[1][k]);
+            order = order == 0 ? compare_numbers(addrs[0][k], addrs[1][k]) : order;
+        }
+    }
+    return order;
+}
+
+/* The sides are looked at in this order, so that what is left open between two answers is
+ * decided alike whichever of them comes first, and in each process. */
 static int
 compare_sides(const ml_difference_side *a, const ml_difference_side *b)
 {
@@ -334,15 +355,7 @@ compare_sides(const ml_difference_side *a, const ml_difference_side *b)
     if (order == 0 && a->recording != b->recording) {
         order = compare_texts(a->recording, b->recording);
     }
-    for (size_t i = 0; i < x->event_count && order == 0 && x != y; i++) {
-        order = compare_numbers(ml_events_size(&x->events, i),
-                                ml_events_size(&y->events, i));
-        if (order == 0) {
-            order = compare_numbers(ml_events_addr(&x->events, i),
-                                    ml_events_addr(&y->events, i));
-        }
-    }
-    return order;
+    return order == 0 && x != y ? compare_events(x, y) : order;
 }
 
 static void

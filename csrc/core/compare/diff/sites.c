@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "analysis/answers/peak_groups.h"
-#include "analysis/lifetimes/lifetimes_walk.h"
 #include "base/base.h"
 #include "ledger/replay/replay.h"
 
@@ -137,34 +136,37 @@ without_slack(const ml_recording *recording, uint64_t requested, uint64_t bytes)
 }
 
 static int
-describe_event(sites_work *w, size_t index)
+note_step(ml_sites *sites, size_t event, uint32_t step)
+{
+    if (sites->step_count != 0 && sites->steps[sites->step_count - 1].step == step) {
+        return 0;
+    }
+    int result = ml_grow((void **)&sites->steps, &sites->step_capacity,
+                         sites->step_count + 1, sizeof(*sites->steps));
+    if (result == 0) {
+        sites->steps[sites->step_count++] = (ml_site_step){event, step};
+    }
+    return result;
+}
+
+/* The block whose first row is INDEX. */
+static int
+describe(sites_work *w, size_t index)
 {
     ml_sites *sites = w->sites;
     const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
     const ml_events *events = &w->analysis->trace->events;
-    size_t row = ml_lifetimes_row(lifetimes, index);
-    uint64_t bytes = without_slack(w->recording, ml_events_size(events, index),
-                                   lifetimes->rows[row].bytes);
-    ml_explained it = ml_explain_row(w->analysis, row);
-    sites->category[index] = it.verdict.category;
-    sites->phase[index] = it.cause.phase;
-    sites->step[index] = it.cause.step;
-    sites->bytes[index] = bytes;
-    return site_of(w, &it.cause, &it.verdict, operation_of(w, events, index), bytes,
-                   &sites->site[index]);
-}
-
-static int
-describe_before(sites_work *w, size_t index)
-{
-    ml_sites *sites = w->sites;
-    const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
+    const ml_lifetime *row = &lifetimes->rows[index];
+    uint64_t bytes = without_slack(
+        w->recording, ml_lifetimes_request(lifetimes, index).size, row->bytes);
     ml_explained it = ml_explain_row(w->analysis, index);
-    uint64_t bytes = without_slack(w->recording, lifetimes->earlier[index].size,
-                                   lifetimes->rows[index].bytes);
-    sites->before_category[index] = it.verdict.category;
-    sites->before_bytes[index] = bytes;
-    return site_of(w, &it.cause, &it.verdict, 0, bytes, &sites->before_site[index]);
+    sites->category[index] = it.verdict.category;
+    sites->bytes[index] = bytes;
+    uint64_t operation = row->birth == 0 ? 0 : operation_of(w, events, row->birth - 1);
+    int result = row->birth == 0 ? 0 : note_step(sites, row->birth - 1, it.cause.step);
+    return result == 0 ? site_of(w, &it.cause, &it.verdict, operation, bytes,
+                                 &sites->site[index])
+                       : result;
 }
 
 /* ---- All of them ---- */
@@ -183,84 +185,48 @@ add_own_sites(ml_sites *sites)
     return result == 0 ? find_site(sites, &slack, ML_PHASE_UNKNOWN, &site) : result;
 }
 
-static int
-describe_all(sites_work *w)
-{
-    ml_sites *sites = w->sites;
-    const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
-    ml_lifetimes_walk walk;
-    int result = add_own_sites(sites);
-    for (size_t i = 0; i < lifetimes->earlier_count && result == 0; i++) {
-        result = describe_before(w, i);
-    }
-    ml_lifetimes_walk_begin(&walk, lifetimes, NULL, NULL);
-    uint32_t step = 0;
-    for (size_t i = 0; i < sites->event_count && result == 0; i++) {
-        ml_lifetimes_walk_next(&walk);
-        sites->site[i] = ML_NO_SITE;
-        sites->freed[i] = ML_NO_SITE;
-        sites->phase[i] = ML_PHASE_UNKNOWN;
-        if (ml_events_action(&lifetimes->trace->events, i) == ML_ACTION_ALLOC) {
-            result = describe_event(w, i);
-            step = sites->step[i];
-        }
-        sites->step[i] = step;
-        sites->allocated[i] = walk.allocated;
-    }
-    return result;
-}
-
-/* BYTES of SITE end with the block whose first row is INDEX. */
+/* The event that ends the block whose first row is INDEX; the last such block counts. */
 static void
-note_end(ml_sites *sites, size_t index, uint32_t site, uint64_t bytes)
+note_end(ml_sites *sites, size_t index)
 {
     const ml_lifetimes *lifetimes = &sites->analysis->lifetimes;
     const ml_lifetime *last = ml_lifetime_last(lifetimes, &lifetimes->rows[index]);
     /* A block that waited for its free at the start ends with that. */
     uint32_t end = last->requested != 0 ? last->requested : last->end;
     if (end != ML_NEVER) {
-        sites->freed[end - 1] = site;
-        sites->freed_bytes[end - 1] = bytes;
+        sites->ended[end - 1] = (uint32_t)index + 1;
     }
 }
 
-static void
-note_ends(ml_sites *sites)
+static int
+describe_all(sites_work *w)
 {
-    const ml_lifetimes *lifetimes = &sites->analysis->lifetimes;
-    for (size_t i = 0; i < lifetimes->count; i++) {
-        const ml_lifetime *row = &lifetimes->rows[i];
-        if (i < lifetimes->earlier_count) {
-            note_end(sites, i, sites->before_site[i], sites->before_bytes[i]);
-        }
-        else if (row->start == row->birth) {
-            note_end(sites, i, sites->site[row->birth - 1],
-                     sites->bytes[row->birth - 1]);
+    ml_sites *sites = w->sites;
+    const ml_lifetimes *lifetimes = &w->analysis->lifetimes;
+    int result = add_own_sites(sites);
+    if (result == 0) {
+        result = note_step(sites, 0, 0);
+    }
+    for (size_t i = 0; i < lifetimes->count && result == 0; i++) {
+        sites->site[i] = ML_NO_SITE;
+        if (ml_lifetimes_is_first(lifetimes, i)) {
+            result = describe(w, i);
+            note_end(sites, i);
         }
     }
+    return result;
 }
 
 static int
 make_room(ml_sites *sites)
 {
-    size_t events = sites->event_count + 1;
-    size_t before = sites->analysis->lifetimes.earlier_count + 1;
-    sites->site = ml_alloc_zeroed(events, sizeof(*sites->site));
-    sites->category = ml_alloc_zeroed(events, sizeof(*sites->category));
-    sites->phase = ml_alloc_zeroed(events, sizeof(*sites->phase));
-    sites->step = ml_alloc_zeroed(events, sizeof(*sites->step));
-    sites->bytes = ml_alloc_zeroed(events, sizeof(*sites->bytes));
-    sites->freed = ml_alloc_zeroed(events, sizeof(*sites->freed));
-    sites->freed_bytes = ml_alloc_zeroed(events, sizeof(*sites->freed_bytes));
-    sites->allocated = ml_alloc_zeroed(events, sizeof(*sites->allocated));
-    sites->before_site = ml_alloc_zeroed(before, sizeof(*sites->before_site));
-    sites->before_category = ml_alloc_zeroed(before, sizeof(*sites->before_category));
-    sites->before_bytes = ml_alloc_zeroed(before, sizeof(*sites->before_bytes));
-    bool all = sites->site != NULL && sites->category != NULL && sites->phase != NULL &&
-               sites->step != NULL && sites->bytes != NULL && sites->freed != NULL &&
-               sites->freed_bytes != NULL && sites->allocated != NULL &&
-               sites->before_site != NULL && sites->before_category != NULL &&
-               sites->before_bytes != NULL;
+    size_t rows = sites->analysis->lifetimes.count + 1;
+    sites->site = ml_alloc(rows * sizeof(*sites->site));
+    sites->category = ml_alloc(rows * sizeof(*sites->category));
+    sites->bytes = ml_alloc(rows * sizeof(*sites->bytes));
+    sites->ended = ml_alloc_zeroed(sites->event_count + 1, sizeof(*sites->ended));
+    bool all = sites->site != NULL && sites->category != NULL && sites->bytes != NULL &&
+               sites->ended != NULL;
     return all ? 0 : ML_ENOMEM;
 }
 
@@ -275,9 +241,6 @@ fill(sites_work *w)
     }
     if (result == 0) {
         result = describe_all(w);
-    }
-    if (result == 0) {
-        note_ends(w->sites);
     }
     ml_free(w->operations);
     return result;
@@ -316,16 +279,38 @@ ml_sites_fini(ml_sites *sites)
     ml_free(sites->items);
     ml_free(sites->site);
     ml_free(sites->category);
-    ml_free(sites->phase);
-    ml_free(sites->step);
     ml_free(sites->bytes);
-    ml_free(sites->freed);
-    ml_free(sites->freed_bytes);
-    ml_free(sites->allocated);
-    ml_free(sites->before_site);
-    ml_free(sites->before_category);
-    ml_free(sites->before_bytes);
+    ml_free(sites->ended);
+    ml_free(sites->steps);
     *sites = (ml_sites){0};
+}
+
+/* ---- Events ---- */
+
+const ml_lifetime *
+ml_sites_begun(const ml_sites *sites, size_t index)
+{
+    const ml_lifetimes *lifetimes = &sites->analysis->lifetimes;
+    uint32_t own = lifetimes->of_event[index];
+    const ml_lifetime *row = own != 0 ? &lifetimes->rows[own - 1] : NULL;
+    return row != NULL && row->birth == index + 1 ? row : NULL;
+}
+
+unsigned
+ml_sites_phase(const ml_sites *sites, size_t index)
+{
+    const ml_analysis *analysis = sites->analysis;
+    return ml_sites_begun(sites, index) != NULL
+               ? ml_causes_phase(analysis->causes, analysis->device, index)
+               : ML_PHASE_UNKNOWN;
+}
+
+size_t
+ml_sites_step(const ml_sites *sites, size_t index)
+{
+    size_t low;
+    ML_SEARCH(low, sites->step_count, sites->steps[low].event <= index);
+    return low - 1;
 }
 
 /* ---- What is live ---- */
@@ -353,16 +338,13 @@ see_block(void *context, const ml_block *block, uint64_t birth)
     }
     uint32_t site = UNTOLD;
     uint8_t category = ML_CATEGORY_BEFORE_RECORDING;
-    if (birth != ML_BEFORE_EVENTS) {
-        site = sites->site[birth];
-        category = sites->category[birth];
-    }
-    else {
-        size_t index = ml_lifetimes_earlier(&sites->analysis->lifetimes, block->addr);
-        if (index != SIZE_MAX) {
-            site = sites->before_site[index];
-            category = sites->before_category[index];
-        }
+    const ml_lifetimes *lifetimes = &sites->analysis->lifetimes;
+    size_t index = birth == ML_BEFORE_EVENTS
+                       ? ml_lifetimes_earlier(lifetimes, block->addr)
+                       : ml_lifetimes_row(lifetimes, birth);
+    if (index != SIZE_MAX) {
+        site = sites->site[index];
+        category = sites->category[index];
     }
     uint64_t bytes = without_slack(sites->recording, block->requested, block->size);
     l->live[SLACK].bytes += block->size - bytes;
@@ -407,12 +389,15 @@ follow(const ml_sites *sites, size_t position, size_t first, size_t last, uint64
         for (size_t s = 0; i == position && s < sites->count; s++) {
             raise(&live[s].most_after, now[s]);
         }
-        if (sites->freed[i] != ML_NO_SITE) {
-            now[sites->freed[i]] -= sites->freed_bytes[i];
+        if (sites->ended[i] != 0) {
+            size_t row = sites->ended[i] - 1;
+            now[sites->site[row]] -= sites->bytes[row];
         }
-        uint32_t site = sites->site[i];
-        if (site != ML_NO_SITE) {
-            now[site] += sites->bytes[i];
+        const ml_lifetime *begun = ml_sites_begun(sites, i);
+        if (begun != NULL) {
+            size_t row = ml_lifetimes_index(&sites->analysis->lifetimes, begun);
+            uint32_t site = sites->site[row];
+            now[site] += sites->bytes[row];
             if (i >= first) {
                 raise(i < position ? &live[site].most_before : &live[site].most_after,
                       now[site]);
@@ -431,7 +416,7 @@ ml_sites_live(const ml_sites *sites, size_t position, size_t first, size_t last,
         made == NULL || now == NULL ? ML_ENOMEM : see_instant(sites, position, made);
     if (result == 0) {
         for (size_t i = 0; i < sites->analysis->lifetimes.earlier_count; i++) {
-            now[sites->before_site[i]] += sites->before_bytes[i];
+            now[sites->site[i]] += sites->bytes[i];
         }
         follow(sites, position, first, last, now, made);
         for (size_t s = 0; s < sites->count; s++) {

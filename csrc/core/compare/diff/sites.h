@@ -39,6 +39,12 @@ typedef struct ml_site {
     uint8_t phase;    /* enum ml_phase of its first block */
 } ml_site;
 
+/* From an event on. */
+typedef struct ml_site_step {
+    size_t event;
+    uint32_t step;
+} ml_site_step;
+
 typedef struct ml_sites {
     const ml_recording *recording; /* borrowed */
     const ml_analysis *analysis;   /* borrowed; of its device */
@@ -46,19 +52,16 @@ typedef struct ml_sites {
     ml_site *items; /* owned; in the order of discovery */
     size_t count;
     size_t capacity;
-    /* By event; owned.  site: ML_NO_SITE for other events than allocations. */
+    /* Owned; of the blocks of the lifetimes, by their first rows; of other rows ML_NO_SITE
+     * and nothing else. */
     uint32_t *site;
     uint8_t *category;
-    uint8_t *phase; /* enum ml_phase */
-    uint32_t *step;
-    uint64_t *bytes;       /* of an allocation, without slack */
-    uint32_t *freed;       /* site of the block that it ends; ML_NO_SITE: none */
-    uint64_t *freed_bytes; /* of that block */
-    uint64_t *allocated;   /* bytes on the device after it */
+    uint64_t *bytes; /* without slack */
+    uint32_t *ended; /* owned; by event: 1 + the row whose block it ends; 0: of none */
+    ml_site_step *steps; /* owned; by event, of which the first is 0 */
+    size_t step_count;
+    size_t step_capacity;
     size_t event_count;
-    uint32_t *before_site; /* owned; of the analysis' earlier blocks */
-    uint8_t *before_category;
-    uint64_t *before_bytes;
 } ml_sites;
 
 /* RECORDING is borrowed and outlives the sites; TEXTS gets their texts.  0, ML_EINVALID
@@ -67,8 +70,16 @@ int ml_sites_init(ml_sites *sites, ml_string_pool *texts, const ml_recording *re
                   size_t device);
 void ml_sites_fini(ml_sites *sites);
 
-/* A site's live bytes at an instant, and its most from the start of the instant's step
- * up to it, and from it to the step's end. */
+/* The lifetime that event INDEX begins; NULL: it allocates nothing. */
+const ml_lifetime *ml_sites_begun(const ml_sites *sites, size_t index);
+/* The enum ml_phase of an event that allocates; of others it is unknown. */
+unsigned ml_sites_phase(const ml_sites *sites, size_t index);
+/* The number among the steps of that of event INDEX, which is the one of the last
+ * allocation up to it. */
+size_t ml_sites_step(const ml_sites *sites, size_t index);
+
+/* What of a site is live at an instant, and the most of it that was live at a time from
+ * the begin of the instant's step up to it, and from it to the end of the step. */
 typedef struct ml_site_live {
     /* without slack; with the slack site, the sum is the allocated bytes */
     uint64_t bytes;

@@ -187,50 +187,95 @@ get_sequence(ml_pack *state, unsigned code, uint64_t field)
     }
 }
 
-static int
-get_event(ml_pack *state, const uint8_t **at, const uint8_t *end)
+/* All but the low BYTES of a word are cut off. */
+static const uint64_t low_bytes[9] = {
+    0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffff, 0xffffffffffff, 0, UINT64_MAX};
+
+/* As get, where a whole word can be read. */
+static inline uint64_t
+take(const uint8_t **at, unsigned bytes)
 {
-    const uint8_t *from = *at;
-    if (end - from < (ptrdiff_t)ML_PACK_CODES_BYTES) {
-        return ML_EFORMAT;
-    }
-    unsigned codes = (unsigned)get(&from, end, ML_PACK_CODES_BYTES);
+    uint64_t value;
+    memcpy(&value, *at, sizeof(value));
+    *at += bytes;
+    return value & low_bytes[bytes];
+}
+
+/* No event is longer, with the word that its last field is read by. */
+#define EVENT_ROOM 64
+
+/* Its fields from AT on, by CODES. */
+static const uint8_t *
+take_event(ml_pack *state, unsigned codes, const uint8_t *at)
+{
     unsigned action = codes & 15u;
     unsigned class = ml_pack_class_of(action);
-    unsigned time = codes >> ML_PACK_TIME_AT & 3u, addr = codes >> ML_PACK_ADDR_AT & 7u;
-    unsigned size = codes >> ML_PACK_SIZE_AT & 7u,
-             stack = codes >> ML_PACK_STACK_AT & 3u;
-    unsigned origin = codes >> ML_PACK_ORIGIN_AT & 3u,
-             block = codes >> ML_PACK_BLOCK_AT & 7u;
-    unsigned sequence = codes >> ML_PACK_SEQUENCE_AT & 7u,
-             node = codes >> ML_PACK_NODE_AT & 3u;
-    ptrdiff_t bytes = ml_pack_time_bytes[time] + ml_pack_addr_bytes[addr] +
-                      ml_pack_size_bytes[size] + ml_pack_stack_bytes[stack] +
-                      ml_pack_stack_bytes[origin] + ml_pack_block_bytes[block] +
-                      ml_pack_sequence_bytes[sequence] + ml_pack_node_bytes[node];
-    if (end - from < bytes || sequence > 5) {
-        return ML_EFORMAT;
-    }
+    unsigned addr = codes >> ML_PACK_ADDR_AT & 7u, size = codes >> ML_PACK_SIZE_AT & 7u;
+    unsigned stack = codes >> ML_PACK_STACK_AT & 3u;
+    unsigned origin = codes >> ML_PACK_ORIGIN_AT & 3u;
+    unsigned block = codes >> ML_PACK_BLOCK_AT & 7u;
+    unsigned sequence = codes >> ML_PACK_SEQUENCE_AT & 7u;
+    unsigned node = codes >> ML_PACK_NODE_AT & 3u;
     state->action = (uint8_t)action;
-    state->time += get(&from, end, ml_pack_time_bytes[time]);
-    uint64_t field = get(&from, end, ml_pack_addr_bytes[addr]);
+    state->time += take(&at, ml_pack_time_bytes[codes >> ML_PACK_TIME_AT & 3u]);
+    uint64_t field = take(&at, ml_pack_addr_bytes[addr]);
     state->addr =
         addr == 7 ? field
                   : state->addr + ml_pack_unfold_sign(field, ml_pack_addr_shift[addr]);
-    field = get(&from, end, ml_pack_size_bytes[size]);
-    state->size = size == 0 ? state->size : field << ml_pack_size_shift[size];
-    field = get(&from, end, ml_pack_stack_bytes[stack]);
-    state->stack[class] = stack == 0 ? state->stack[class] : (uint32_t)field;
-    field = get(&from, end, ml_pack_stack_bytes[origin]);
-    state->origin_stack[class] =
-        origin == 0 ? state->origin_stack[class] : (uint32_t)field;
-    field = get(&from, end, ml_pack_block_bytes[block]);
+    if (size != 0) {
+        state->size = take(&at, ml_pack_size_bytes[size]) << ml_pack_size_shift[size];
+    }
+    if (stack != 0) {
+        state->stack[class] = (uint32_t)take(&at, ml_pack_stack_bytes[stack]);
+    }
+    if (origin != 0) {
+        state->origin_stack[class] = (uint32_t)take(&at, ml_pack_stack_bytes[origin]);
+    }
+    field = take(&at, ml_pack_block_bytes[block]);
     state->block_bytes = block_of(block, field, state->size);
-    field = get(&from, end, ml_pack_sequence_bytes[sequence]);
-    get_sequence(state, sequence, field);
-    field = get(&from, end, ml_pack_node_bytes[node]);
-    state->node = node == 0 ? state->node : (uint32_t)field;
-    *at = from;
+    if (sequence != 0) {
+        get_sequence(state, sequence, take(&at, ml_pack_sequence_bytes[sequence]));
+    }
+    else {
+        state->sequence_max = 0;
+    }
+    if (node != 0) {
+        state->node = (uint32_t)take(&at, ml_pack_node_bytes[node]);
+    }
+    return at;
+}
+
+static int
+get_event(ml_pack *state, const uint8_t **at, const uint8_t *end)
+{
+    if (end - *at < (ptrdiff_t)ML_PACK_CODES_BYTES) {
+        return ML_EFORMAT;
+    }
+    unsigned codes = (unsigned)get(at, end, ML_PACK_CODES_BYTES);
+    size_t left = (size_t)(end - *at);
+    unsigned sequence = codes >> ML_PACK_SEQUENCE_AT & 7u;
+    if (sequence > 5) {
+        return ML_EFORMAT;
+    }
+    if (left >= EVENT_ROOM) {
+        *at = take_event(state, codes, *at);
+        return 0;
+    }
+    uint8_t last[EVENT_ROOM + sizeof(uint64_t)] = {0};
+    memcpy(last, *at, left);
+    unsigned bytes = 0u + ml_pack_time_bytes[codes >> ML_PACK_TIME_AT & 3u] +
+                     ml_pack_addr_bytes[codes >> ML_PACK_ADDR_AT & 7u] +
+                     ml_pack_size_bytes[codes >> ML_PACK_SIZE_AT & 7u] +
+                     ml_pack_stack_bytes[codes >> ML_PACK_STACK_AT & 3u] +
+                     ml_pack_stack_bytes[codes >> ML_PACK_ORIGIN_AT & 3u] +
+                     ml_pack_block_bytes[codes >> ML_PACK_BLOCK_AT & 7u] +
+                     ml_pack_sequence_bytes[sequence] +
+                     ml_pack_node_bytes[codes >> ML_PACK_NODE_AT & 3u];
+    if (left < bytes) {
+        return ML_EFORMAT;
+    }
+    take_event(state, codes, last);
+    *at += bytes;
     return 0;
 }
 

@@ -112,27 +112,26 @@ next_event(mlab_reader *reader, ml_device_trace *trace, unsigned device)
                : NULL;
 }
 
-static int
-add_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
-          const ml_event *event)
+/* Keeps EVENT, which next_event() gave. */
+static void
+keep_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
+           ml_event *event)
 {
     uint64_t start = reader->starts[lane->device].head.events;
-    if (reader->ordered && lane->ordinal++ < start) {
-        /* From before the final start. */
-        return 0;
-    }
-    ml_event *kept = next_event(reader, trace, lane->device);
-    if (kept == NULL) {
-        return ML_ENOMEM;
+    if (lane->ordinal++ < start && reader->ordered) {
+        /* From before the memory was read for good. */
+        return;
     }
     trace->event_count++;
-    *kept = *event;
-    if (!reader->tells_uses) {
-        /* Wanted by another recording of the process, which shares the records. */
-        kept->unused = 0;
+    if (reader->writer != NULL) {
+        event->time = mlab_unix_ns(reader, event->time);
+        ml_event_writer_keep(reader->writer);
     }
-    check_sizes(reader, kept);
-    return 0;
+    if (!reader->tells_uses) {
+        /* Wanted by a recording beside this one, which shares its records. */
+        event->unused = 0;
+    }
+    check_sizes(reader, event);
 }
 
 /* Counts the events missing before the chunk HEADER. */
@@ -154,18 +153,19 @@ static int
 read_events(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
 {
     ml_device_trace *trace = ml_recording_add_device(reader->recording, lane->device);
-    int result = trace != NULL ? 0 : ML_ENOMEM;
     const uint8_t *before = chunk->at;
-    while (result == 0) {
-        ml_event event;
+    while (trace != NULL) {
+        ml_event *event = next_event(reader, trace, lane->device);
+        if (event == NULL) {
+            return ML_ENOMEM;
+        }
         ml_packed_other other;
-        int found = ml_chunk_next(chunk, &event, &other);
+        int found = ml_chunk_next(chunk, event, &other);
         uint64_t bytes = (uint64_t)(chunk->at - before);
         before = chunk->at;
         if (found == ML_PACKED_EVENT) {
             reader->info->event_bytes += bytes;
-            result = add_event(reader, trace, lane, &event);
-            lane->ordinal += !reader->ordered;
+            keep_event(reader, trace, lane, event);
         }
         else if (found == ML_PACKED_OTHER) {
             reader->info->definition_bytes += bytes;
@@ -174,10 +174,10 @@ read_events(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
         else {
             /* Committed and with the right checksum, yet invalid. */
             reader->info->damaged_chunks += found < 0;
-            break;
+            return 0;
         }
     }
-    return result;
+    return ML_ENOMEM;
 }
 
 static int

@@ -113,7 +113,6 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
     }
     result = seed(ledger, start, misfits);
     ml_ledger_reset_peaks(ledger);
-    trace->peak = *ml_ledger_current(ledger);
     ml_event_editor editor;
     ml_event_editor_init(&editor, &trace->events, ML_EVENT_MEMORY,
                          ML_EVENT_BIT(block_bytes) | ML_EVENT_BIT(flags) |
@@ -125,8 +124,11 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
         if (is_incomplete(told, &followed)) {
             complete(ml_event_editor_at(&editor, i), &followed);
         }
-        add_to_peak(trace, ml_ledger_current(ledger));
     }
+    ml_ledger_totals totals = ml_ledger_get_totals(ledger);
+    trace->peak = totals.peak;
+    trace->begins_empty = start->complete && start->segment_count == 0 &&
+                          totals.inconsistencies == 0 && trace->dropped_events == 0;
     int edited = ml_event_editor_end(&editor);
     result = result == 0 ? edited : result;
     if (result == 0) {

@@ -59,6 +59,15 @@ typedef struct mlab_name {
     uint32_t name; /* string of the recording */
 } mlab_name;
 
+/* The line through two clocks: a tick is WHOLE ns and PART / 2^64. */
+typedef struct mlab_line {
+    size_t low; /* the earlier one */
+    uint64_t ns;
+    uint64_t ticks; /* 0: no clocks yet */
+    uint64_t whole;
+    uint64_t part;
+} mlab_line;
+
 typedef struct mlab_reader {
     ml_recording *recording; /* under construction; owned */
     ml_mlab_info *info;
@@ -73,6 +82,7 @@ typedef struct mlab_reader {
     ml_mlab_clock *clocks; /* owned; sorted by ticks at the end */
     size_t clock_count;
     size_t clock_capacity;
+    mlab_line line; /* that the last time was by */
     mlab_start starts[ML_DEVICE_MAX];
     mlab_tag *tags; /* owned */
     size_t tag_count;
@@ -87,7 +97,8 @@ typedef struct mlab_reader {
     size_t setting_capacity;
     size_t gap_capacity;
     size_t event_capacity[ML_DEVICE_MAX]; /* of plain ones */
-    /* Owned; packs the events of the lane that is read.  NULL: they stay plain. */
+    /* Owned; packs the events of the lane that is read, whose times are unix ns, as all
+     * clocks are known.  NULL: they stay plain, with ticks. */
     ml_event_writer *writer;
     mlab_place *places[ML_DEVICE_MAX]; /* owned; of ordered sources */
     size_t place_count[ML_DEVICE_MAX];
@@ -147,6 +158,9 @@ int mlab_add_name(mlab_reader *reader, const uint8_t *bytes, size_t length,
                   uint32_t *id);
 /* The number of events of DEVICE before ORDINAL in its lane. */
 uint64_t mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal);
+/* After all clocks were read, before times are asked for. */
+void mlab_sort_clocks(mlab_reader *reader);
+uint64_t mlab_unix_ns(mlab_reader *reader, uint64_t ticks);
 /* After all records were read: times become unix ns, tags get their places.  0 or
  * ML_ENOMEM, as of the next. */
 int mlab_finish_times(mlab_reader *reader);

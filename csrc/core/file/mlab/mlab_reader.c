@@ -279,6 +279,7 @@ read_lanes(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
     size_t next = first_of(list, ML_MLAB_LANES);
     int result = read_lane(reader, input, list, &next, &header->lanes[ML_MLAB_LANES],
                            ML_MLAB_LANES, buffer);
+    mlab_sort_clocks(reader);
     next = 0;
     for (unsigned number = 0; number < ML_MLAB_LANES && result == 0; number++) {
         result = read_lane(reader, input, list, &next, &header->lanes[number], number,

@@ -234,9 +234,17 @@ count_lost_stacks(ml_recording *recording)
 {
     for (size_t d = 0; d < recording->device_count; d++) {
         ml_device_trace *trace = &recording->devices[d];
-        for (size_t i = 0; i < trace->event_count; i++) {
-            trace->lost_stacks +=
-                (ml_events_flags(&trace->events, i) & ML_EVENT_STACK_LOST) != 0;
+        uint64_t flags[ML_EVENTS_CHUNK];
+        for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
+            if (ml_events_most(&trace->events, trace->event_count, i,
+                               ML_EVENT_MEMBER_flags) < ML_EVENT_STACK_LOST) {
+                continue;
+            }
+            size_t count = ml_events_get_column(&trace->events, trace->event_count, i,
+                                                ML_EVENT_MEMBER_flags, flags);
+            for (size_t k = 0; k < count; k++) {
+                trace->lost_stacks += (flags[k] & ML_EVENT_STACK_LOST) != 0;
+            }
         }
     }
 }

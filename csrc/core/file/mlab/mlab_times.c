@@ -14,9 +14,9 @@ compare_clocks(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* By ticks, without duplicates; time never runs backwards. */
-static void
-sort_clocks(mlab_reader *reader)
+/* By ticks, each once, and time never runs backwards. */
+void
+mlab_sort_clocks(mlab_reader *reader)
 {
     if (reader->clock_count == 0) {
         return;
@@ -32,54 +32,60 @@ sort_clocks(mlab_reader *reader)
         }
     }
     reader->clock_count = count;
+    reader->line = (mlab_line){0};
 }
 
-/* The last anchor, except the very last, that is not above TICKS, or the first; *NEAR
- * has the previous result. */
-static size_t
-anchor_below(const mlab_reader *reader, uint64_t ticks, size_t *near)
+/* The line from the last anchor but one that is not above TICKS, or the first. */
+static const mlab_line *
+line_at(mlab_reader *reader, uint64_t ticks)
 {
     const ml_mlab_clock *clocks = reader->clocks;
-    size_t at = *near;
+    mlab_line *line = &reader->line;
+    size_t at = line->low;
     if (clocks[at].ticks > ticks || clocks[at + 1].ticks <= ticks) {
         ML_SEARCH(at, reader->clock_count - 2, clocks[at + 1].ticks <= ticks);
     }
-    *near = at;
-    return at;
+    if (at != line->low || line->ticks == 0) {
+        uint64_t ns = clocks[at + 1].unix_ns - clocks[at].unix_ns;
+        uint64_t length = clocks[at + 1].ticks - clocks[at].ticks;
+        *line = (mlab_line){.low = at,
+                            .ns = ns,
+                            .ticks = length,
+                            .whole = ns / length,
+                            .part = (uint64_t)(((wide)(ns % length) << 64) / length)};
+    }
+    return line;
 }
 
-/* NS * SINCE / TICKS; if 64 bits hold the product, the division is faster. */
+/* The line's ns * SINCE / ticks, without a division: the cut part makes it one too low at
+ * most, as the rest then says. */
 static uint64_t
-share_of(uint64_t ns, uint64_t since, uint64_t ticks)
+rise_of(const mlab_line *line, uint64_t since)
 {
-    uint64_t product;
-    return __builtin_mul_overflow(ns, since, &product)
-               ? (uint64_t)((wide)ns * since / ticks)
-               : product / ticks;
+    uint64_t rise = line->whole * since + (uint64_t)((wide)line->part * since >> 64);
+    uint64_t rest = line->ns * since - rise * line->ticks;
+    return rise + (rest >= line->ticks);
 }
 
-/* On the line through the neighbouring anchors. */
-static uint64_t
-unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
+/* On the line through the anchors beside it. */
+uint64_t
+mlab_unix_ns(mlab_reader *reader, uint64_t ticks)
 {
     size_t count = reader->clock_count;
     if (count < 2) {
         return count == 0 ? ticks
                           : reader->clocks[0].unix_ns + ticks - reader->clocks[0].ticks;
     }
-    size_t at = anchor_below(reader, ticks, near);
-    const ml_mlab_clock *low = &reader->clocks[at];
-    const ml_mlab_clock *high = &reader->clocks[at + 1];
+    const mlab_line *line = line_at(reader, ticks);
+    const ml_mlab_clock *low = &reader->clocks[line->low];
     bool before = ticks < low->ticks;
-    uint64_t since = before ? low->ticks - ticks : ticks - low->ticks;
-    uint64_t rise =
-        share_of(high->unix_ns - low->unix_ns, since, high->ticks - low->ticks);
+    uint64_t rise = rise_of(line, before ? low->ticks - ticks : ticks - low->ticks);
     return before ? low->unix_ns - rise : low->unix_ns + rise;
 }
 
 /* Steps are numbered per process; a recording's begin with 0. */
 static int
-finish_notes(mlab_reader *reader, size_t *near)
+finish_notes(mlab_reader *reader)
 {
     ml_recording *recording = reader->recording;
     ml_note *told = recording->notes;
@@ -91,7 +97,7 @@ finish_notes(mlab_reader *reader, size_t *near)
     recording->notes = NULL;
     recording->note_count = 0;
     for (size_t i = 0; i < count && result == 0; i++) {
-        told[i].time = unix_ns(reader, told[i].time, near);
+        told[i].time = mlab_unix_ns(reader, told[i].time);
         result = ml_recording_add_note(recording, &capacity, &told[i]);
         if (result == ML_EFORMAT) {
             /* memlab writes them in order. */
@@ -112,22 +118,17 @@ int
 mlab_finish_times(mlab_reader *reader)
 {
     ml_recording *recording = reader->recording;
-    size_t near = 0;
-    int result = 0;
-    sort_clocks(reader);
-    for (size_t d = 0; d < recording->device_count && result == 0; d++) {
+    mlab_sort_clocks(reader);
+    for (size_t d = 0; reader->writer == NULL && d < recording->device_count; d++) {
         ml_device_trace *trace = &recording->devices[d];
-        ml_event_editor editor;
-        ml_event_editor_init(&editor, &trace->events, 0, ML_EVENT_BIT(time));
         for (size_t i = 0; i < trace->event_count; i++) {
-            ml_event *event = ml_event_editor_at(&editor, i);
-            event->time = unix_ns(reader, event->time, &near);
+            ml_event *event = &trace->events.plain[i];
+            event->time = mlab_unix_ns(reader, event->time);
         }
-        result = ml_event_editor_end(&editor);
     }
-    result = result == 0 ? finish_notes(reader, &near) : result;
+    int result = finish_notes(reader);
     for (size_t i = 0; i < reader->tag_count && !reader->ordered; i++) {
-        reader->tags[i].place = unix_ns(reader, reader->tags[i].place, &near);
+        reader->tags[i].place = mlab_unix_ns(reader, reader->tags[i].place);
     }
     return result;
 }

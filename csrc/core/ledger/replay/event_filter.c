@@ -106,7 +106,8 @@ drop_gone(ml_device_trace *trace, const bool *gone)
         }
     }
     trace->event_count = kept;
-    /* Last uses are distances in events, and now wrong. */
+    trace->begins_empty = false;
+    /* Last uses are distances in events. */
     trace->use_count = 0;
 }
 
@@ -352,6 +353,7 @@ convert_device(ml_device_trace *trace)
     ml_events_free(&trace->events);
     ml_free(trace->segments);
     ml_free(trace->blocks);
+    trace->begins_empty = false;
     trace->events.plain = c.events;
     trace->event_count = c.count;
     trace->segments = m.segments;

@@ -5,8 +5,8 @@
 #include "ledger/replay/compare.h"
 #include "ledger/replay/replay_start.h"
 
-/* Fewest events between kept states, and fewest for each byte of a state: at most 4
- * bytes an event. */
+/* A state is kept behind a multiple of so many events, and so many for each byte that it
+ * has: 4 bytes an event at most. */
 #define STATE_EVENTS 4096
 #define STATE_BYTES_PER_EVENT 4
 
@@ -133,10 +133,13 @@ ml_replay_go_to(ml_replay *replay, size_t position)
 void
 ml_replay_keep(const ml_replay *replay, ml_replay_start *start)
 {
+    if (replay->position % STATE_EVENTS != 0) {
+        return;
+    }
     size_t last =
         start->state_count != 0 ? start->states[start->state_count - 1].position : 0;
     size_t since = replay->position - last;
-    if (replay->position < last || since < STATE_EVENTS ||
+    if (replay->position < last || since == 0 ||
         since < ml_ledger_image_bytes(replay->ledger) / STATE_BYTES_PER_EVENT) {
         return;
     }
@@ -163,8 +166,9 @@ ml_replay_from(const ml_replay_start *start, ml_replay **out)
         return ML_ENOMEM;
     }
     replay->start = start;
-    ml_event_cursor_init(&replay->cursor, &start->trace->events, ML_EVENT_ALL);
-    /* An allocation adds at most two blocks, itself and the rest of its segment. */
+    ml_event_cursor_init(&replay->cursor, &start->trace->events,
+                         ML_EVENT_MEMORY | ML_EVENT_BIT(time));
+    /* An allocation adds two blocks at most, itself and the rest of its segment. */
     int error = ml_ledger_new(
         &replay->ledger, &start->rules,
         2 * (start->block_count + start->range_count + start->trace->event_count) + 1);

@@ -43,7 +43,8 @@ int ml_replay_from(const ml_replay_start *start, ml_replay **out);
  * kept one is far enough back and there is memory. */
 void ml_replay_keep(const ml_replay *replay, ml_replay_start *start);
 
-/* The next event as it is recorded, borrowed until the next call; NULL after the last. */
+/* The next event as it is recorded, borrowed until the next call; NULL after the last.  Of
+ * it and of ml_replay_next's the time is read, and the members of ML_EVENT_MEMORY. */
 const ml_event *ml_replay_peek(ml_replay *replay);
 /* Applies the next event and returns it as completed by the ledger, borrowed until the
  * next call; NULL after the last one. */

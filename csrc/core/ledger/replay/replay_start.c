@@ -236,7 +236,7 @@ ml_replay_undo(const ml_recording *recording, size_t device, ml_replay_start **o
     }
     start->trace = &recording->devices[device];
     start->rules = recording->rules;
-    int error = undo(start);
+    int error = start->trace->begins_empty ? infer_sizes(start) : undo(start);
     if (error < 0) {
         ml_replay_start_free(start);
         return error;

@@ -1,8 +1,8 @@
 /* The start of replays of one device: the memory before the recording's first event,
  * and the states after some later events.
  *
- * It undoes the events from the memory at the recording's end. replay.c keeps the later
- * states. */
+ * It undoes the events from the memory at the recording's end, unless it is known that
+ * nothing was there before. replay.c keeps the later states. */
 #ifndef ML_REPLAY_START_H
 #define ML_REPLAY_START_H
 

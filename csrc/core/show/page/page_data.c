@@ -197,17 +197,22 @@ write_head(page_data_work *w, ml_buffer *head)
 }
 
 int
-ml_page_data_make(ml_page_data *data, const ml_recording *recording)
+ml_page_data_make(ml_page_data *data, const ml_recording *recording,
+                  const ml_page_packer *packer)
 {
     *data = (ml_page_data){0};
     page_data_work w = {.recording = recording,
-                        .base_us = first_microsecond(recording)};
+                        .base_us = first_microsecond(recording),
+                        .blobs = {.packer = packer}};
     int error = ml_allocation_kinds_init(&w.kinds, recording);
     if (error == 0) {
         error = write_devices(&w);
     }
     if (error == 0) {
         error = write_head(&w, &data->head);
+    }
+    if (error == 0) {
+        error = ml_page_blobs_end(&w.blobs);
     }
     data->blobs = w.blobs.list;
     data->blob_count = w.blobs.count;

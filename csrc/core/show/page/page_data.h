@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "recording/recording.h"
+#include "show/page/page_device.h"
 
 typedef struct ml_page_data {
     ml_buffer head;   /* owned; safe in a script element of an HTML page */
@@ -14,9 +15,10 @@ typedef struct ml_page_data {
     size_t blob_count;
 } ml_page_data;
 
-/* 0, ML_ELIMIT for more events than a page can number, or ML_ENOMEM.  Free it in any
- * case. */
-int ml_page_data_make(ml_page_data *data, const ml_recording *recording);
+/* PACKER: of the blobs; may be NULL.  0, ML_ELIMIT for more events than a page can number,
+ * or ML_ENOMEM, also where PACKER failed; to be taken down in any case. */
+int ml_page_data_make(ml_page_data *data, const ml_recording *recording,
+                      const ml_page_packer *packer);
 void ml_page_data_fini(ml_page_data *data);
 
 #endif

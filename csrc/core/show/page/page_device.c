@@ -6,11 +6,21 @@
 
 /* ---- Blobs ---- */
 
+int
+ml_page_blobs_end(const ml_page_blobs *blobs)
+{
+    const ml_page_packer *packer = blobs->packer;
+    return packer != NULL && blobs->count > 0
+               ? packer->pack(packer->context, &blobs->list[blobs->count - 1])
+               : 0;
+}
+
 ml_buffer *
 ml_page_blobs_add(ml_page_blobs *blobs)
 {
     void *list = blobs->list;
-    if (ml_grow(&list, &blobs->capacity, blobs->count + 1, sizeof(ml_buffer)) < 0) {
+    if (ml_page_blobs_end(blobs) < 0 ||
+        ml_grow(&list, &blobs->capacity, blobs->count + 1, sizeof(ml_buffer)) < 0) {
         return NULL;
     }
     blobs->list = list;
@@ -153,22 +163,34 @@ ml_page_write_segments(ml_page_device *device, ml_buffer *head)
 
 /* ---- Going over the events again ---- */
 
-/* Us from BASE_US. */
+/* Us from BASE_US up to TIME. */
 static uint64_t
-time_since(uint64_t base_us, const ml_device_trace *trace, size_t event)
+time_since(uint64_t base_us, uint64_t time)
 {
-    uint64_t us = ml_events_time(&trace->events, event) / 1000;
+    uint64_t us = time / 1000;
     return us > base_us ? us - base_us : 0;
 }
 
-uint64_t
-ml_page_walk_peek(const ml_page_walk *walk)
+static void
+read_times(ml_page_walk *walk, size_t event)
 {
     const ml_device_trace *trace = walk->memory.lifetimes->trace;
-    if (walk->memory.position >= trace->event_count) {
+    walk->first = event / ML_EVENTS_CHUNK * ML_EVENTS_CHUNK;
+    ml_events_get_column(&trace->events, trace->event_count, walk->first,
+                         ML_EVENT_MEMBER_time, walk->times);
+}
+
+uint64_t
+ml_page_walk_peek(ml_page_walk *walk)
+{
+    size_t event = walk->memory.position;
+    if (event >= walk->memory.lifetimes->trace->event_count) {
         return walk->time;
     }
-    uint64_t time = time_since(walk->base_us, trace, walk->memory.position);
+    if (event == 0 || event - walk->first >= ML_EVENTS_CHUNK) {
+        read_times(walk, event);
+    }
+    uint64_t time = time_since(walk->base_us, walk->times[event - walk->first]);
     return time > walk->time ? time : walk->time;
 }
 
@@ -176,7 +198,9 @@ uint64_t
 ml_page_first_time(const ml_page_device *device)
 {
     const ml_device_trace *trace = device->rows.trace;
-    return trace->event_count > 0 ? time_since(device->base_us, trace, 0) : 0;
+    return trace->event_count > 0
+               ? time_since(device->base_us, ml_events_time(&trace->events, 0))
+               : 0;
 }
 
 uint64_t
@@ -184,11 +208,12 @@ ml_page_last_time(const ml_page_device *device)
 {
     const ml_device_trace *trace = device->rows.trace;
     uint64_t last = 0;
-    for (size_t i = 0; i < trace->event_count; i++) {
-        uint64_t time = ml_events_time(&trace->events, i);
+    for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
+        uint64_t time =
+            ml_events_most(&trace->events, trace->event_count, i, ML_EVENT_MEMBER_time);
         last = time > last ? time : last;
     }
-    return last / 1000 > device->base_us ? last / 1000 - device->base_us : 0;
+    return time_since(device->base_us, last);
 }
 
 void

@@ -10,16 +10,26 @@
 #include "analysis/answers/peak.h"
 #include "analysis/lifetimes/lifetimes_walk.h"
 
-/* A page's blobs are written once each, in the order of their numbers. */
+/* Puts what is kept of a blob in its place, once it is complete: a page has several bytes of
+ * blobs for each byte of packed ones.  0 or an error. */
+typedef struct ml_page_packer {
+    int (*pack)(void *context, ml_buffer *blob);
+    void *context;
+} ml_page_packer;
+
+/* Each of a page's blobs is written once, in the order of their numbers. */
 typedef struct ml_page_blobs {
-    ml_buffer *list; /* owned */
+    const ml_page_packer *packer; /* borrowed; NULL: blobs stay as they are */
+    ml_buffer *list;              /* owned */
     size_t count;
     size_t capacity;
     bool rounded; /* some number exceeds 2^53 */
 } ml_page_blobs;
 
-/* A new blob, borrowed until the next one.  NULL: out of memory. */
+/* A new blob, borrowed until the next one.  NULL: out of memory, or the packer failed. */
 ml_buffer *ml_page_blobs_add(ml_page_blobs *blobs);
+/* After the last.  0 or what the packer says. */
+int ml_page_blobs_end(const ml_page_blobs *blobs);
 void ml_page_blobs_fini(ml_page_blobs *blobs);
 void ml_page_note_value(ml_page_blobs *blobs, uint64_t value);
 
@@ -114,7 +124,9 @@ void ml_page_write_rows(ml_buffer *out, const ml_page_device *device,
 typedef struct ml_page_walk {
     ml_lifetimes_walk memory;
     uint64_t base_us;
-    uint64_t time; /* us from the base; never decreases */
+    uint64_t time; /* us from the base; never less than before */
+    size_t first;
+    uint64_t times[ML_EVENTS_CHUNK]; /* of the events from FIRST on */
 } ml_page_walk;
 
 /* Starts before the first event; CHANGED and CONTEXT as of
@@ -123,8 +135,8 @@ void ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
                         ml_lifetime_changed *changed, void *context);
 /* Moves over the next event, which must exist. */
 void ml_page_walk_next(ml_page_walk *walk);
-/* The walk's time after the next event; at the end, its current time. */
-uint64_t ml_page_walk_peek(const ml_page_walk *walk);
+/* The time that it will have after the next event; behind the last, that it has. */
+uint64_t ml_page_walk_peek(ml_page_walk *walk);
 
 /* The walk's time after the first event, and after the last. */
 uint64_t ml_page_first_time(const ml_page_device *device);

@@ -73,7 +73,7 @@ document(const ml_recording *recording)
 {
     ml_page_data data;
     char *text = NULL;
-    if (ml_page_data_make(&data, recording) == 0) {
+    if (ml_page_data_make(&data, recording, NULL) == 0) {
         ml_buffer_append(&data.head, "", 1);
         text = data.head.bytes;
         data.head = (ml_buffer){0};
@@ -137,7 +137,7 @@ test_chunk(void)
         0x80, 0xfc, 3,    0,    0x80, 0x80, 0x80, 1,  0}; /* the segment's event */
     ml_recording *recording = small_recording();
     ml_page_data data;
-    CHECK_INT(ml_page_data_make(&data, recording), 0);
+    CHECK_INT(ml_page_data_make(&data, recording, NULL), 0);
     CHECK_INT(data.blob_count, 4);
     CHECK_INT(data.blobs[3].length, sizeof(expected));
     for (size_t i = 0; i < sizeof(expected) && i < data.blobs[3].length; i++) {
@@ -309,7 +309,7 @@ test_memory_failures(void)
     for (; code == ML_ENOMEM && tries < 1000; tries++) {
         ml_page_data data;
         budget_begin(tries);
-        code = ml_page_data_make(&data, recording);
+        code = ml_page_data_make(&data, recording, NULL);
         ml_page_data_fini(&data);
         ml_recording_detach(recording);
         budget_end();
