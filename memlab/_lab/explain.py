@@ -16,11 +16,11 @@ from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from memlab._answers import ExplainedDevice, Explanation
+    from memlab._answers import Advice, ExplainedDevice, Explanation
     from memlab._core import _Path
     from memlab._report.parts import Part
 
-__all__ = ["explain", "sections"]
+__all__ = ["explain", "sections", "told"]
 
 _PARTS_SHOWN = 12
 _PARTS_SAID = 3
@@ -215,6 +215,21 @@ def _not_covered(advice):
     return told
 
 
+def _sorted_out(answer: ExplainedDevice):
+    """All advice of ANSWER, what of it is worth telling, and what of that is told."""
+    fit, advice = answer["make_fit"], answer["advice"]
+    if fit is not None and fit["failed"] and not fit["fragmented"]:
+        # Settings that do not get past the request are no help.
+        advice = [item for item in advice if item["kind"] not in _SETTINGS]
+    worth = [item for item in advice if _is_worth_telling(item, answer["peak"])]
+    return advice, worth, _not_covered(worth)
+
+
+def told(answer: ExplainedDevice) -> list[Advice]:
+    """The advice that sections() has, in its order."""
+    return _sorted_out(answer)[2]
+
+
 def _advice(number, item):
     title, sentence, change = WORDS[item["kind"]](item)
     yield Heading(f"{number}. {title}: saves {saving(item)}")
@@ -275,18 +290,13 @@ def _device(answer: ExplainedDevice) -> list[Part]:
         *_why(answer),
     ]
     fit = answer["make_fit"]
-    advice = answer["advice"]
-    if fit is not None and fit["failed"] and not fit["fragmented"]:
-        # Settings that do not get past the request are no help.
-        advice = [item for item in advice if item["kind"] not in _SETTINGS]
-    worth = [item for item in advice if _is_worth_telling(item, peak)]
-    told = _not_covered(worth)
-    for number, item in enumerate(told, 1):
+    advice, worth, advised = _sorted_out(answer)
+    for number, item in enumerate(advised, 1):
         parts += _advice(number, item)
     left = len(advice) - len(worth)
     if left:
         parts.append(Said(f"{plural(left, 'more change')} would save less than 1 % each."))
-    covered = len(worth) - len(told)
+    covered = len(worth) - len(advised)
     if covered:
         parts.append(
             Said(
@@ -295,7 +305,7 @@ def _device(answer: ExplainedDevice) -> list[Part]:
             )
         )
     if len(answer["advice"]) > 1:
-        parts += _together(answer, told)
+        parts += _together(answer, advised)
     elif not answer["advice"]:
         parts += [
             Heading("No saving found"),
