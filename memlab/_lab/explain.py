@@ -10,7 +10,7 @@ from memlab import _core
 from memlab._lab import replay
 from memlab._report import make_fit
 from memlab._report.advice_words import WORDS, plural
-from memlab._report.changes import saving
+from memlab._report.changes import WORTH_TELLING, saving
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
 
@@ -24,8 +24,6 @@ __all__ = ["explain", "sections", "told"]
 
 _PARTS_SHOWN = 12
 _PARTS_SAID = 3
-# Advice that saves less than this share of a peak is counted in the text, not told.
-_WORTH_TELLING = 0.01
 # From this share on it is said what to do about memory whose kind is not known.
 _MUCH_UNKNOWN = 0.25
 # Why so, where memlab did not make the recording.
@@ -199,7 +197,7 @@ def _why(answer: ExplainedDevice):
 def _is_worth_telling(item, peak):
     """Whether a peak falls by a part that is worth a change."""
     return any(
-        item[f"{name}_saving_bytes"] >= _WORTH_TELLING * peak[f"{name}_bytes"]
+        item[f"{name}_saving_bytes"] >= WORTH_TELLING * peak[f"{name}_bytes"]
         for name in ("allocated", "reserved")
     )
 
@@ -230,9 +228,9 @@ def told(answer: ExplainedDevice) -> list[Advice]:
     return _sorted_out(answer)[2]
 
 
-def _advice(number, item):
+def _advice(number, item, peak):
     title, sentence, change = WORDS[item["kind"]](item)
-    yield Heading(f"{number}. {title}: saves {saving(item)}")
+    yield Heading(f"{number}. {title}: saves {saving(item, peak)}")
     yield Said(wording.escape(sentence))
     modules = item["module"] if item["module"].strip("*") else ""
     where = [_place(item), f"in {wording.escape(modules)}" if modules else ""]
@@ -244,10 +242,10 @@ def _advice(number, item):
 
 
 def _together(answer: ExplainedDevice, told):
-    both = answer["together"]
+    both, peak = answer["together"], answer["peak"]
     yield Heading(
         f"All together: {_size(both['allocated_bytes'])} allocated, "
-        f"{_size(both['reserved_bytes'])} reserved, saves {saving(both)}"
+        f"{_size(both['reserved_bytes'])} reserved, saves {saving(both, peak)}"
     )
     alone = [str(i) for i, item in enumerate(told, 1) if not item["together"]]
     if alone:
@@ -292,7 +290,7 @@ def _device(answer: ExplainedDevice) -> list[Part]:
     fit = answer["make_fit"]
     advice, worth, advised = _sorted_out(answer)
     for number, item in enumerate(advised, 1):
-        parts += _advice(number, item)
+        parts += _advice(number, item, peak)
     left = len(advice) - len(worth)
     if left:
         parts.append(Said(f"{plural(left, 'more change')} would save less than 1 % each."))

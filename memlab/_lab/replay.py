@@ -63,6 +63,7 @@ def replay(
     conf: str | None = None,
     memory: int | str | None = None,
     *,
+    memory_fraction: float | None = None,
     device: int | None = None,
     rank: int | None = None,
 ) -> Replay:
@@ -71,13 +72,16 @@ def replay(
     recording: the path of a file as memlab.load() takes it, or what
     memlab.MemorySnapshot.data() gives. conf: settings as PYTORCH_CUDA_ALLOC_CONF has them,
     "" for torch's defaults, None for those of the recorded run. memory: how much there is
-    for torch's allocator, in bytes or as "24GiB"; None for as much as there was. device: the
+    for torch's allocator, in bytes or as "24GiB"; None for as much as there was.
+    memory_fraction: as in torch.cuda.set_per_process_memory_fraction(), of memory, else of
+    the recorded GPU's; garbage_collection_threshold counts from it. device: the
     number of one device in its process; rank: that of a process in a merged file; None for
-    all. Without conf and memory the run is replayed as it was, and what the model of the
+    all. Without conf, memory and memory_fraction the run is replayed as it was, and what the model of the
     allocator does is compared with it.
 
     Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
-    key. Raises ValueError for settings that torch would not take, memlab.Error for a device
+    key. Raises ValueError for settings that torch would not take and for a fraction of an
+    unknown memory, memlab.Error for a device
     that is not in the recording or whose allocator keeps no cache, SnapshotError for what is
     no recording, OSError.
     """
@@ -86,9 +90,12 @@ def replay(
     return {
         "conf": conf,
         "memory_bytes": limit,
+        "memory_fraction": memory_fraction,
         "devices": of_devices(
             source, name, device, rank,
-            lambda index: source.replay(index, conf=conf, memory=limit),
+            lambda index: source.replay(
+                index, conf=conf, memory=limit, memory_fraction=memory_fraction
+            ),
         ),
     }
 
@@ -181,5 +188,6 @@ def _device(answer: ReplayDevice, asked) -> list[Part]:
 
 def sections(answer: Replay) -> list[list[Part]]:
     """ANSWER for people."""
-    asked = answer["conf"] is not None or answer["memory_bytes"] is not None
+    questions = (answer["conf"], answer["memory_bytes"], answer["memory_fraction"])
+    asked = any(question is not None for question in questions)
     return [_device(device, asked) for device in answer["devices"]]

@@ -94,6 +94,16 @@ def _settings(item):
     )
 
 
+def _workspaces(item):
+    return (
+        "Most of the peak is cuBLAS's work space",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are cuBLAS's work "
+        "spaces: one for each stream of each thread that multiplies matrices. Their size does "
+        "not depend on the model. Smaller ones can slow down large matrix products.",
+        f"CUBLAS_WORKSPACE_CONFIG={item['conf']}",
+    )
+
+
 def _graph_unused(item):
     return (
         "A forward pass saves a graph that no backward pass uses",
@@ -208,4 +218,5 @@ WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "evaluation_batch": _evaluation_batch,
     "fragmentation": _fragmentation,
     "settings": _settings,
+    "workspaces": _workspaces,
 }

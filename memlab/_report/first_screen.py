@@ -122,7 +122,7 @@ def _judged(device, changes):
     lines = []
     for number, item in enumerate(device.verdict["changes"][:changes], 1):
         place = _verdict.place(item, device.start)
-        first, second = _changes.lines(item, place)
+        first, second = _changes.lines(item, device.verdict["peak"], place)
         lines += [*_broken(f"  {number}. {first}"), _cut(f"     {second}")]
     if lines:
         yield Listing(lines)

@@ -134,6 +134,6 @@ def lines(recording: Recording, device: int) -> list[str]:
     verdict = of_device(recording, device)
     said = sentences(verdict)
     for number, item in enumerate(verdict["changes"], 1):
-        what, code = changes.lines(item, place(item))
+        what, code = changes.lines(item, verdict["peak"], place(item))
         said.append(f"{number}. {what}. {code}")
     return said

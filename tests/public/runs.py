@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,6 +57,13 @@ class Seen:
     peak: dict[str, int]
     tried: list[Tried]
     wrong: list[str]
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, of each advice too."""
+        return self.wrong + [
+            f"{item.kind} {item.where}: {problem}" for item in self.tried for problem in item.wrong
+        ]
 
 
 class Failed(Exception):
@@ -170,15 +176,11 @@ def compare(
     return tried
 
 
-def see(program: Program, checkouts: Path, keep: Path | None = None) -> Iterator[Seen | Tried]:
-    """Runs PROGRAM, and again with each advice followed; each Tried as it comes, then Seen.
-
-    KEEP: a folder for the recordings."""
+def see(program: Program, checkouts: Path) -> Iterator[Seen | Tried]:
+    """Runs PROGRAM, and again with each advice followed; each Tried as it comes, then Seen."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         recording = record(program, checkouts, folder / "as_it_is")
-        if keep is not None:
-            shutil.copy(recording, keep / f"{program.name}.mlab")
         before = peaks(recording)
         devices = memlab.explain(recording)["devices"]
         device = max(devices, key=lambda device: device["recorded"]["reserved_bytes"])
@@ -187,7 +189,8 @@ def see(program: Program, checkouts: Path, keep: Path | None = None) -> Iterator
             after = follow(program, checkouts, folder / str(number), dict(item))
             tried.append(compare(dict(item), before, after))
             yield tried[-1]
-        twice = {item.kind for item in tried if item.kind == "checkpoint"}
-        if sum(item.kind in twice for item in tried) > len(twice):
+        said = [(item.kind, item.where) for item in tried]
+        kinds = [item.kind for item in tried]
+        if len(set(said)) < len(said) or kinds.count("checkpoint") > 1:
             wrong.append("the same advice twice")
         yield Seen(program, before, tried, wrong)

@@ -6,10 +6,10 @@
 #include "state.h"
 
 /* What would have come of DEVICE under CONF, a str or None, with MEMORY bytes, an int or
- * None, as a dict.  Raises ValueError for what torch would not take, memlab.Error for a
+ * None, and FRACTION of it, a float or None, as a dict.  Raises ValueError for what torch would not take, memlab.Error for a
  * device whose allocator has no segments, MemoryError. */
 PyObject *ml_py_replay(ml_state *state, const ml_recording *recording, int device,
-                       PyObject *conf, PyObject *memory);
+                       PyObject *conf, PyObject *memory, PyObject *fraction);
 
 /* What other answers from trials share.  A list of what is in DOUBTS, bits by enum ml_doubt;
  * new reference or NULL. */

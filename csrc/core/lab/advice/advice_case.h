@@ -35,6 +35,8 @@
     XX(DATA_KEPT, "data_kept") \
     /* what evaluations make, in a smaller batch; count: parts of the batch instead */ \
     XX(EVALUATION_BATCH, "evaluation_batch") \
+    /* cuBLAS's; conf is CUBLAS_WORKSPACE_CONFIG */ \
+    XX(WORKSPACES, "workspaces") \
     /* activations that would be made anew; count: modules of the pattern */ \
     XX(CHECKPOINT, "checkpoint") \
     /* blocks that no operator used any more; count: of the whole recording */ \
@@ -76,15 +78,15 @@ typedef struct ml_edit {
 #define ML_ADVICE_CONF_BYTES 256
 
 typedef struct ml_advice {
-    uint8_t kind;    /* enum ml_advice_kind */
-    bool exact;      /* false: the edit is an estimate of what the change does */
-    uint32_t frame;  /* frame id of the line that it is about; 0: none */
-    char *module;    /* owned; path, "*" for what differs; NULL: none */
+    uint8_t kind;   /* enum ml_advice_kind */
+    bool exact;     /* false: the edit is an estimate of what the change does */
+    uint32_t frame; /* frame id of the line that it is about; 0: none */
+    char *module; /* owned; paths with ", " between, "*" for what differs; NULL: none */
     uint32_t name;   /* string: the tensor's, as its owner calls it; 0: none */
     uint64_t bytes;  /* concerned; at the peak, unless the kind says otherwise */
     uint64_t blocks; /* of these */
     uint64_t count;  /* as the kind says */
-    char conf[ML_ADVICE_CONF_BYTES]; /* allocator settings that it is about; "": none */
+    char conf[ML_ADVICE_CONF_BYTES]; /* settings that it is about; "": none */
     ml_edit *edits;                  /* owned */
     size_t edit_count;
     size_t edit_capacity;

@@ -18,6 +18,8 @@
 /* Families that are tried, and demands of a call whose temporaries are looked at. */
 #define MOST_FAMILIES 8
 #define MOST_IN_CALL 2048
+/* What is smaller than this part of a call's largest result is statistics. */
+#define STATISTICS_PART 64
 
 /* The call of an instance, from its first to its last allocation. */
 typedef struct call {
@@ -152,14 +154,26 @@ find_calls(calls *c, size_t *last)
     return 0;
 }
 
-/* The last block of the call that outlives it is what it returns. */
+static bool
+outlives(const calls *c, const call *of, size_t demand)
+{
+    size_t freed = demand_of(c, demand)->freed;
+    return (freed == ML_NO_EVENT || freed > of->end_event) &&
+           instance_of(c, demand) == of->instance;
+}
+
+/* The last block of the call that outlives it is what it returns; statistics of a
+ * normalization are behind its result, and much smaller. */
 static void
 settle_call(calls *c, call *of)
 {
+    uint64_t largest = 0;
+    for (size_t i = of->first; i < of->end; i++) {
+        uint64_t bytes = outlives(c, of, i) ? demand_of(c, i)->bytes : 0;
+        largest = bytes > largest ? bytes : largest;
+    }
     for (size_t i = of->end; i-- > of->first && of->output == SIZE_MAX;) {
-        const ml_demand *demand = demand_of(c, i);
-        bool stays = demand->freed == ML_NO_EVENT || demand->freed > of->end_event;
-        if (stays && instance_of(c, i) == of->instance) {
+        if (outlives(c, of, i) && demand_of(c, i)->bytes >= largest / STATISTICS_PART) {
             of->output = i;
         }
     }

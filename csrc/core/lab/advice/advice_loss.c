@@ -4,7 +4,8 @@
  * The backward pass names its nodes: that of a log-softmax has the number of the operation
  * in the forward, whose result it is; the nodes right before and behind it, of blocks of the
  * same size or of half of it, are the cast, what made the logits, and the loss itself.
- * Where a cast's gradient is half of its result, 16 bits became 32.
+ * Where a cast's gradient is half of its result, 16 bits became 32; autocast casts the
+ * result of a log-softmax.
  *
  * By parts of the tokens, each of which is checkpointed, no more than a part of all these is
  * ever there; the gradient of what made the logits is then there from the first part on. */
@@ -247,8 +248,9 @@ edit_whole(finder *f, const loss *of)
     for (size_t i = of->first; error == 0 && i < of->end; i++) {
         size_t demand = f->list[i].demand;
         uint64_t bytes = bytes_of(f, demand);
-        if ((bytes != of->bytes && bytes != of->bytes / 2) ||
-            f->it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
+        bool logits =
+            bytes == of->bytes || bytes == of->bytes / 2 || bytes == of->bytes * 2;
+        if (!logits || f->it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
             continue;
         }
         if (f->list[i].back && demand < first_back) {

@@ -65,6 +65,9 @@ typedef struct ml_trial_result {
     ml_allocator_slack slack; /* of the settings */
 } ml_trial_result;
 
+/* The memory of the GPU, as a note tells it; 0: none does.  In trial_options.c. */
+uint64_t ml_trial_gpu_memory(const ml_workload *workload);
+
 /* How the recorded run went, as far as it tells: its settings, in the version of torch that
  * is likeliest; unlimited memory, or as much as it seems to have had; addresses as
  * recorded.  In trial_options.c. */
