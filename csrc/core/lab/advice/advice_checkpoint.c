@@ -10,6 +10,7 @@
  * there when the request fails is saved for one. */
 #include "lab/advice/advice_rules.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/attribution/module_repeats.h"
@@ -31,10 +32,18 @@ typedef struct call {
     uint32_t instance; /* 1 + index */
 } call;
 
+/* A parameter's size, by what autocast makes of it: half of the bytes. */
+typedef struct weight {
+    uint32_t module; /* string */
+    uint64_t bytes;
+} weight;
+
 typedef struct calls {
     const ml_advice_case *it;
     const ml_repeats *repeats;
     uint32_t family;
+    const weight *weights; /* sorted */
+    size_t weight_count;
     call *list; /* owned */
     size_t count;
     size_t capacity;
@@ -84,6 +93,58 @@ is_left(const calls *c, const call *of, size_t demand)
     return ml_events_autograd_thread(events, first) != 0 &&
            ml_events_sequence(events, first) < ml_events_sequence(events, last) &&
            ml_demand_lives_at(c->it, demand, c->it->failed);
+}
+
+/* ---- Weights in 16 bits ---- */
+
+static int
+compare_weights(const void *a, const void *b)
+{
+    const weight *x = a;
+    const weight *y = b;
+    if (x->module != y->module) {
+        return x->module < y->module ? -1 : 1;
+    }
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static int
+find_weights(const ml_advice_case *it, weight **out, size_t *count)
+{
+    weight *list = ml_alloc_zeroed(it->workload->count + 1, sizeof(weight));
+    *out = list;
+    *count = 0;
+    for (size_t i = 0; list != NULL && i < it->workload->count; i++) {
+        if (it->of[i].verdict.category == ML_CATEGORY_PARAMETER) {
+            list[(*count)++] = (weight){.module = it->of[i].cause.module,
+                                        .bytes = it->workload->demands[i].bytes / 2};
+        }
+    }
+    if (*count != 0) {
+        qsort(list, *count, sizeof(weight), compare_weights);
+    }
+    return list == NULL ? ML_ENOMEM : 0;
+}
+
+/* Whether DEMAND has the size of a weight that autocast cast, which keeps it until the
+ * whole forward is over. */
+static bool
+is_cast_weight(const calls *c, size_t demand)
+{
+    weight key = {.module = c->it->of[demand].cause.module,
+                  .bytes = demand_of(c, demand)->bytes};
+    return c->weight_count != 0 && bsearch(&key, c->weights, c->weight_count,
+                                           sizeof(weight), compare_weights) != NULL;
+}
+
+/* The first event of a backward pass from EVENT on. */
+static size_t
+find_pass(const calls *c, size_t event)
+{
+    while (event < c->it->trace->event_count && !is_backward(c, event)) {
+        event++;
+    }
+    return event;
 }
 
 /* ---- The calls ---- */
@@ -235,6 +296,7 @@ edit_saved(const calls *c, ml_advice *advice, const call *of)
     size_t top_event = demand_of(c, top)->born;
     bool early = ml_events_action(&c->it->trace->events, of->back) == ML_ACTION_ALLOC;
     size_t again = early ? of->back - 1 : of->back;
+    size_t pass = find_pass(c, of->end_event);
     int error = 0;
     for (size_t i = of->first; error == 0 && i < of->end; i++) {
         const ml_demand *demand = demand_of(c, i);
@@ -243,7 +305,8 @@ edit_saved(const calls *c, ml_advice *advice, const call *of)
             continue;
         }
         if (is_saved(c, of, i)) {
-            ml_edit drop = {.kind = ML_EDIT_FREE, .demand = i, .until = of->end_event};
+            size_t end = is_cast_weight(c, i) ? pass : of->end_event;
+            ml_edit drop = {.kind = ML_EDIT_FREE, .demand = i, .until = end};
             error = ml_advice_edit(advice, drop);
             if (error == 0) {
                 error =
@@ -397,7 +460,9 @@ static int
 propose_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *bytes,
                  ml_proposals *out)
 {
-    int error = 0;
+    weight *weights;
+    size_t weight_count;
+    int error = find_weights(it, &weights, &weight_count);
     for (unsigned tried = 0; error == 0 && tried < MOST_FAMILIES; tried++) {
         size_t most = 0;
         for (size_t i = 0; i < repeats->family_count; i++) {
@@ -408,10 +473,15 @@ propose_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *
             break;
         }
         bytes[most] = 0;
-        calls c = {.it = it, .repeats = repeats, .family = (uint32_t)most};
+        calls c = {.it = it,
+                   .repeats = repeats,
+                   .family = (uint32_t)most,
+                   .weights = weights,
+                   .weight_count = weight_count};
         error = propose_family(&c, out);
         ml_free(c.list);
     }
+    ml_free(weights);
     return error;
 }
 

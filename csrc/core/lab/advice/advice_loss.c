@@ -221,23 +221,45 @@ edit_cast(finder *f, const loss *of, size_t cast, size_t back)
     return error;
 }
 
-/* The first gradient that the pass makes behind that of the loss is of what made the
- * logits. */
-static int
-move_gradient(const finder *f, const loss *of, size_t first_back)
+/* The first gradient that the pass makes behind that of the loss, of what made the logits;
+ * of autocast's that in 16 bits, of which it is a cast.  SIZE_MAX: there is none. */
+static size_t
+find_gradient(const finder *f, const loss *of)
 {
-    const ml_advice_case *it = f->it;
+    size_t gradient = SIZE_MAX;
     for (size_t i = of->first; i < of->end && f->list[i].node < of->node; i++) {
         size_t demand = f->list[i].demand;
-        if (f->list[i].back && demand > of->back &&
-            it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
-            ml_edit edit = {.kind = ML_EDIT_BEGIN,
-                            .demand = demand,
-                            .from = it->workload->demands[first_back].born};
-            return ml_advice_edit(f->whole, edit);
+        if (f->list[i].back && demand > of->back && demand < gradient &&
+            f->it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
+            gradient = demand;
         }
     }
-    return 0;
+    for (size_t i = of->first; i < of->end && gradient != SIZE_MAX; i++) {
+        size_t demand = f->list[i].demand;
+        if (f->list[i].back && demand > of->back && demand < gradient &&
+            f->list[i].node < of->node &&
+            bytes_of(f, demand) == bytes_of(f, gradient) / 2) {
+            return demand;
+        }
+    }
+    return gradient;
+}
+
+/* Each part makes it anew, and adds it to that of the parts before. */
+static int
+add_gradient(const finder *f, const loss *of, size_t first_back)
+{
+    size_t gradient = find_gradient(f, of);
+    if (gradient == SIZE_MAX) {
+        return 0;
+    }
+    const ml_demand *demands = f->it->workload->demands;
+    ml_edit sum = {.kind = ML_EDIT_ADD,
+                   .demand = gradient,
+                   .bytes = bytes_of(f, gradient),
+                   .from = demands[first_back].born,
+                   .until = demands[gradient].born + 1};
+    return ml_advice_edit(f->whole, sum);
 }
 
 static int
@@ -259,7 +281,7 @@ edit_whole(finder *f, const loss *of)
         error = resize(f->whole, demand, bytes / LOSS_PARTS);
         note(f, f->whole, 1, of->result, demand);
     }
-    return error < 0 ? error : move_gradient(f, of, first_back);
+    return error < 0 ? error : add_gradient(f, of, first_back);
 }
 
 static int
