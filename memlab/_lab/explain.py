@@ -331,4 +331,6 @@ def _device(answer: ExplainedDevice) -> list[Part]:
 
 def sections(answer: Explanation) -> list[list[Part]]:
     """ANSWER for people."""
-    return [_device(device) for device in answer["devices"]]
+    devices = answer["devices"]
+    used = [device for device in devices if device["peak"]["reserved_bytes"]]
+    return [_device(device) for device in used or devices]

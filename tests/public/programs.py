@@ -50,6 +50,7 @@ class Program:
     environment: dict[str, str]
     packages: tuple[str, ...]  # names to import, beside torch
     data: str  # a function of tiny_data, and its words; "" for none
+    patches: Path  # folder
 
     def checkout(self, checkouts: Path) -> Path:
         return checkouts / self.repository.rpartition("/")[2]
@@ -84,7 +85,7 @@ class Program:
         return start
 
     def changes(self) -> Iterator[Change]:
-        for path in sorted((HERE / "patches").glob(f"{self.name}.*.patch")):
+        for path in sorted(self.patches.glob(f"{self.name}.*.patch")):
             head = dict(
                 line.split(": ", 1)
                 for line in path.read_text().split("\n--- ")[0].splitlines()
@@ -111,10 +112,10 @@ def pairs(text: str) -> list[tuple[str, str]]:
     ]
 
 
-def read() -> list[Program]:
-    """The programs of programs.ini, in its order."""
+def read(folder: Path = HERE) -> list[Program]:
+    """The programs of FOLDER's programs.ini, in its order."""
     parser = configparser.ConfigParser(interpolation=None)
-    parser.read(HERE / "programs.ini")
+    parser.read(folder / "programs.ini")
     commits = parser["commits"]
     return [
         Program(
@@ -128,6 +129,7 @@ def read() -> list[Program]:
             dict(pairs(of.get("environment", ""))),
             tuple(of.get("packages", "").split()),
             of.get("data", ""),
+            folder / "patches",
         )
         for name, of in parser.items()
         if name not in ("DEFAULT", "commits")

@@ -190,6 +190,11 @@ def see(program: Program, checkouts: Path) -> Iterator[Seen | Tried]:
             tried.append(compare(dict(item), before, after))
             yield tried[-1]
         said = [(item.kind, item.where) for item in tried]
+        wrong += [
+            f"{change.path.name} follows no advice"
+            for change in program.changes()
+            if (change.kind, change.where) not in said
+        ]
         kinds = [item.kind for item in tried]
         if len(set(said)) < len(said) or kinds.count("checkpoint") > 1:
             wrong.append("the same advice twice")

@@ -61,6 +61,17 @@ lowers(const ml_trial_result *before, const ml_totals *after)
                        before->peak.reserved);
 }
 
+/* Less than this is not worth computing twice. */
+#define LEAST_FOR_TIME (UINT64_C(16) << 20)
+
+static bool
+is_worth_its_time(const ml_advices *advices, const ml_advice *advice)
+{
+    bool costs =
+        advice->kind == ML_ADVICE_CHECKPOINT || advice->kind == ML_ADVICE_LOSS_WHOLE;
+    return !costs || saving(advices, advice) >= LEAST_FOR_TIME;
+}
+
 /* ---- Each alone ---- */
 
 static int
@@ -113,7 +124,7 @@ try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
         if (error != 0) {
             return error;
         }
-        if (lowers(&out->before, &after)) {
+        if (lowers(&out->before, &after) && is_worth_its_time(out, advice)) {
             out->list[out->count++] = *advice;
             *advice = (ml_advice){0};
         }
