@@ -251,23 +251,34 @@ settle_call(calls *c, call *of)
 
 /* ---- The edits ---- */
 
-/* The demand of the call at whose birth most of the call's bytes are there. */
+/* The last demand that the call saves: when it runs again, it ends there. */
 static size_t
-fullest(const calls *c, const call *of, uint64_t *bytes)
+last_saved(const calls *c, const call *of)
+{
+    size_t last = of->first;
+    for (size_t i = of->first; i < of->end; i++) {
+        last = i != of->output && is_saved(c, of, i) ? i : last;
+    }
+    return last;
+}
+
+/* The demand up to LAST at whose birth most of the call's bytes are there. */
+static size_t
+fullest(const calls *c, const call *of, size_t last)
 {
     size_t best = of->first;
-    *bytes = 0;
-    for (size_t i = of->first; i < of->end && i - of->first < MOST_IN_CALL; i++) {
+    uint64_t most = 0;
+    for (size_t i = of->first; i <= last && i - of->first < MOST_IN_CALL; i++) {
         size_t now = demand_of(c, i)->born;
         uint64_t there = 0;
         for (size_t k = of->first; k <= i; k++) {
             const ml_demand *demand = demand_of(c, k);
             bool lives = demand->freed == ML_NO_EVENT || demand->freed > now;
-            bool own = k != of->output && instance_of(c, k) == of->instance;
+            bool own = instance_of(c, k) == of->instance;
             there += lives && own ? demand->block_bytes : 0;
         }
-        if (there > *bytes) {
-            *bytes = there;
+        if (there > most) {
+            most = there;
             best = i;
         }
     }
@@ -291,8 +302,7 @@ remake(ml_advice *advice, const ml_demand *demand, size_t index, size_t from,
 static int
 edit_saved(const calls *c, ml_advice *advice, const call *of)
 {
-    uint64_t most;
-    size_t top = fullest(c, of, &most);
+    size_t top = fullest(c, of, last_saved(c, of));
     size_t top_event = demand_of(c, top)->born;
     bool early = ml_events_action(&c->it->trace->events, of->back) == ML_ACTION_ALLOC;
     size_t again = early ? of->back - 1 : of->back;
@@ -302,9 +312,9 @@ edit_saved(const calls *c, ml_advice *advice, const call *of)
         const ml_demand *demand = demand_of(c, i);
         bool there = i <= top && demand->freed > top_event;
         if (i == of->output) {
-            continue;
+            error = there ? remake(advice, demand, i, again, again + 1) : 0;
         }
-        if (is_saved(c, of, i)) {
+        else if (is_saved(c, of, i)) {
             size_t end = is_cast_weight(c, i) ? pass : of->end_event;
             ml_edit drop = {.kind = ML_EDIT_FREE, .demand = i, .until = end};
             error = ml_advice_edit(advice, drop);
