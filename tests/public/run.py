@@ -14,8 +14,6 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
-
 import programs
 import runs
 

@@ -160,7 +160,7 @@ is_nested(const char *places, const char *path)
             return true;
         }
         place += own;
-        place += strspn(place, ", ");
+        place += *place == ',' ? strlen(", ") : 0;
     }
     return false;
 }
