@@ -1,6 +1,6 @@
 """`memlab replay`: what a recorded run would need under other allocator settings.
 
-Owns which devices are asked about, and the words; all figures are the core's.
+Owns the devices in question and the words; the core has the figures.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["replay", "sections"]
 
 
 def recorded(recording: _core.Recording | _Path) -> tuple[_core.Recording, str]:
-    """RECORDING, read where it is the path of a file, and what to call it in an error."""
+    """RECORDING, read if it is a path, and its name for errors."""
     if isinstance(recording, _core.Recording):
         return recording, "the recording"
     return load.read_recording(recording), os.fsdecode(recording)
 
 
 def memory_bytes(memory: int | str | None) -> int | None:
-    """MEMORY, bytes or a size such as "24GiB", as bytes.  Raises ValueError."""
+    """MEMORY, bytes or a size such as "24GiB", in bytes.  Raises ValueError."""
     from memlab import phantom
 
     if isinstance(memory, str):
@@ -42,8 +42,9 @@ def memory_bytes(memory: int | str | None) -> int | None:
 
 
 def of_devices(recording, name, device, rank, ask) -> list:
-    """ASK of each device of RECORDING with the number DEVICE and of the RANK, None for any;
-    errors call the recording NAME."""
+    """ASK of each device of RECORDING with the number DEVICE and of the RANK, None:
+    any.  Errors call the recording NAME.
+    """
     try:
         found = peaks.choose_devices(recording, device, rank)
         if not found:
@@ -67,7 +68,7 @@ def replay(
     device: int | None = None,
     rank: int | None = None,
 ) -> Replay:
-    """What a recorded run would need of each device under other allocator settings.
+    """What a recorded run would need on each device under other allocator settings.
 
     recording: the path of a file as memlab.load() takes it, or what
     memlab.MemorySnapshot.data() gives. conf: settings as PYTORCH_CUDA_ALLOC_CONF has them,

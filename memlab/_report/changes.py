@@ -1,6 +1,6 @@
-"""A change of the program in two short lines: what to do and what it saves, then the code.
+"""A change of the program in two short lines: the action and its saving, then the code.
 
-The account of each kind, with its reasons, is in advice_words.py.
+advice_words.py has the full text of each kind, with reasons.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memlab._answers import Advice, Savings, Totals
 
-# By kind: what to do, and code that does it.
+# By kind: the action, and its code.
 DO: dict[str, tuple[str, str]] = {
     "gradients_kept": ("Free the gradients before the forward pass", "optimizer.zero_grad()"),
     "gradients_late": ("Free the gradients before the forward pass", "optimizer.zero_grad()"),

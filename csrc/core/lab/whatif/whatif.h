@@ -1,7 +1,7 @@
-/* What if: the same run under other settings or with other memory.
+/* What if: the same run with other settings or other memory.
  *
- * Owns how the recorded run, replayed as it was, and a trial of it become one answer,
- * and what is exact of that. */
+ * Owns how a replay of the recorded run and a trial become one answer, and what of it
+ * is exact. */
 #ifndef ML_WHATIF_H
 #define ML_WHATIF_H
 
@@ -23,9 +23,8 @@ typedef struct ml_whatif {
     double fraction;          /* that was asked for */
     uint64_t low; /* reserved peak, over the driver placements that were tried */
     uint64_t high;
-    uint64_t
-        least_memory; /* with which it would not have run out; 0 where it does not */
-    uint32_t doubts;  /* bit for each enum ml_doubt: why the answer is not exact */
+    uint64_t least_memory; /* enough not to run out; 0: it does not run out */
+    uint32_t doubts;       /* bit for each enum ml_doubt: why the answer is not exact */
 } ml_whatif;
 
 /* CONF: settings as PYTORCH_CUDA_ALLOC_CONF has them, or NULL for the recorded ones.
@@ -37,31 +36,32 @@ typedef struct ml_whatif {
 int ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
                   uint64_t memory, double fraction, ml_whatif **out, char *problem,
                   size_t problem_bytes);
-/* The recorded run: OWN and CHECK are what ml_trial_check made of WORKLOAD, which is
+/* The recorded run: OWN and CHECK come from ml_trial_check of WORKLOAD, which is
  * borrowed.  0 or ML_ENOMEM. */
 int ml_whatif_of(ml_workload *workload, const ml_trial_options *own,
                  const ml_trial_result *check, ml_whatif **out);
 void ml_whatif_free(ml_whatif *whatif); /* takes NULL */
 
-/* How much there was for the allocator in the trial, at least; UINT64_MAX: no end to it. */
+/* The least amount of memory that the allocator had in the trial; UINT64_MAX:
+ * unlimited. */
 uint64_t ml_whatif_memory(const ml_whatif *whatif);
 
-/* Sets OPTIONS, of which settings are as they are to be, for a trial of another run than
- * the recorded one, with MEMORY as above. */
+/* Completes OPTIONS, whose settings are final, for a trial of another run, with MEMORY
+ * as above. */
 void ml_whatif_options(const ml_whatif *whatif, uint64_t memory,
                        ml_trial_options *options);
-/* The reserved peak of OPTIONS over driver placements, if they matter; *RESULT is
- * that of the driver's order.  0, ML_EINVALID or ML_ENOMEM. */
+/* The reserved peak of OPTIONS over driver placements, if they matter.  *RESULT is for
+ * the driver's likeliest order.  0, ML_EINVALID or ML_ENOMEM. */
 int ml_whatif_range(const ml_workload *workload, const ml_trial_options *options,
                     ml_trial_result *result, uint64_t *low, uint64_t *high);
-/* Likewise where RESULT is known; it ends where one reserves more than ENOUGH (0: never),
- * with *HIGH above that. */
+/* The same if RESULT is known.  It stops once one placement reserves more than ENOUGH
+ * (0: never), with *HIGH above ENOUGH. */
 int ml_whatif_spread(const ml_workload *workload, const ml_trial_options *options,
                      const ml_trial_result *result, uint64_t enough, uint64_t *low,
                      uint64_t *high);
 
-/* The peak of allocated bytes if each block were freed after its last use; UINT64_MAX: no
- * last use is known.  As ml_trial_run. */
+/* The allocated peak if each block were freed after its last use; UINT64_MAX: no last
+ * use is known.  Returns as ml_trial_run. */
 int ml_whatif_freed_soon(const ml_whatif *whatif, uint64_t *peak);
 
 #endif
