@@ -14,6 +14,10 @@ JOBS ?= $(shell nproc)
 WHEELS ?=
 # Further words for pytest, as in `make test PYTEST_ARGS='-k ledger -x'`.
 PYTEST_ARGS ?=
+# Where `make programs` finds checkouts, and further words for tests/public/run.py, as in
+# `make programs DIR=.. PROGRAMS_ARGS='--only mnist'`.
+DIR ?=
+PROGRAMS_ARGS ?=
 
 VENV := $(MEMLAB_VENV)
 VENV_PYTHON := $(VENV)/bin/python
@@ -51,8 +55,8 @@ CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell com
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: help setup demo test test-c test-cpu test-composer test-nightly build debug asan \
-    tsan valgrind cov format lint wasm bench wheel wheels clean
+.PHONY: help setup demo test test-c test-cpu test-composer programs test-nightly build debug \
+    asan tsan valgrind cov format lint wasm bench wheel wheels clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -83,6 +87,11 @@ NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_RECORDING_FORKS=1000 \
 test-composer: ## Run the callbacks in Composer itself; its torch is another, 5.4 GB
 	@PYTHON='$(PYTHON)' tools/setup_composer.sh '$(COMPOSER_VENV)'
 	$(COMPOSER_VENV)/bin/python -m pytest tests/composer $(PYTEST_ARGS)
+
+programs: setup ## Run public programs from DIR's checkouts, and try each advice on them
+	@[ -d '$(DIR)' ] || { echo "memlab: give DIR, a folder with clones of the repositories of \
+	    tests/public/programs.ini: make programs DIR=..." >&2; exit 1; }
+	$(VENV_PYTHON) tests/public/run.py '$(DIR)' $(PROGRAMS_ARGS)
 
 test-nightly: setup ## Run the long tests; prints what they did, with which seeds
 	$(NIGHTLY) $(VENV_PYTHON) -m pytest tests -m nightly -rP --durations=0 $(PYTEST_ARGS)

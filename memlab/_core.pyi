@@ -187,7 +187,13 @@ class Recording:
     def ranks(self) -> list[Rank]: ...
     def device_name(self, device: int, /) -> str: ...
     def replay(
-        self, device: int, /, *, conf: str | None = None, memory: int | None = None
+        self,
+        device: int,
+        /,
+        *,
+        conf: str | None = None,
+        memory: int | None = None,
+        memory_fraction: float | None = None,
     ) -> ReplayDevice: ...
     def tune(self, device: int, /, *, memory: int | None = None) -> TuneDevice: ...
     def difference(

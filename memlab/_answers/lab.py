@@ -72,6 +72,7 @@ class Replay(TypedDict):
 
     conf: str | None
     memory_bytes: int | None
+    memory_fraction: float | None
     devices: list[ReplayDevice]
 
 

@@ -8,8 +8,8 @@ def add(commands):
         "replay",
         help="say what a recorded run would need under other allocator settings",
         description="Replays a recording in a model of torch's caching allocator.  Without "
-        "options it compares the model with the recording; --conf and --memory replay it "
-        "under other settings or with other memory.",
+        "options it compares the model with the recording; --conf, --memory and "
+        "--memory-fraction replay it under other settings or with other memory.",
     )
     command.set_defaults(command="replay", run=run)
     command.add_argument("file", help=kinds.FILE_OR_FOLDER)
@@ -18,6 +18,14 @@ def add(commands):
         metavar="SETTINGS",
         help="as in PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True; '' for "
         "torch's defaults (default: the recorded ones)",
+    )
+    command.add_argument(
+        "--memory-fraction",
+        type=float,
+        metavar="F",
+        help="limit of the process, as in torch.cuda.set_per_process_memory_fraction(F), of "
+        "--memory, else of the recorded GPU's memory; garbage_collection_threshold counts "
+        "from it",
     )
     laboratory.add_options(command)
 
@@ -29,6 +37,7 @@ def run(options):
         options.file,
         options.conf,
         options.memory,
+        memory_fraction=options.memory_fraction,
         device=options.device,
         rank=options.rank,
     )

@@ -10,23 +10,21 @@ from memlab import _core
 from memlab._lab import replay
 from memlab._report import make_fit, verdict
 from memlab._report.advice_words import WORDS, plural
-from memlab._report.changes import saving
+from memlab._report.changes import WORTH_TELLING, saving
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from memlab._answers import ExplainedDevice, Explanation
+    from memlab._answers import Advice, ExplainedDevice, Explanation
     from memlab._core import _Path
     from memlab._report.parts import Part
 
-__all__ = ["explain", "sections"]
+__all__ = ["explain", "sections", "told"]
 
 _PARTS_SHOWN = 12
 _PARTS_SAID = 3
-# Advice that saves less than this share of a peak is only counted in the text.
-_WORTH_TELLING = 0.01
-# From this share on, the text says how to reduce memory of unknown kind.
+# From this share on it is said what to do about memory whose kind is not known.
 _MUCH_UNKNOWN = 0.25
 # The reason, if memlab did not make the recording.
 _NOT_RECORDED = (
@@ -204,7 +202,7 @@ def _why(answer: ExplainedDevice):
 def _is_worth_telling(item, peak):
     """Whether a peak falls enough to be worth a change."""
     return any(
-        item[f"{name}_saving_bytes"] >= _WORTH_TELLING * peak[f"{name}_bytes"]
+        item[f"{name}_saving_bytes"] >= WORTH_TELLING * peak[f"{name}_bytes"]
         for name in ("allocated", "reserved")
     )
 
@@ -221,9 +219,24 @@ def _not_covered(advice):
     return told
 
 
-def _advice(number, item):
+def _sorted_out(answer: ExplainedDevice):
+    """All advice of ANSWER, what of it is worth telling, and what of that is told."""
+    fit, advice = answer["make_fit"], answer["advice"]
+    if fit is not None and fit["failed"] and not fit["fragmented"]:
+        # Settings that do not get past the request are no help.
+        advice = [item for item in advice if item["kind"] not in _SETTINGS]
+    worth = [item for item in advice if _is_worth_telling(item, answer["peak"])]
+    return advice, worth, _not_covered(worth)
+
+
+def told(answer: ExplainedDevice) -> list[Advice]:
+    """The advice that sections() has, in its order."""
+    return _sorted_out(answer)[2]
+
+
+def _advice(number, item, peak):
     title, sentence, change = WORDS[item["kind"]](item)
-    yield Heading(f"{number}. {title}: saves {saving(item)}")
+    yield Heading(f"{number}. {title}: saves {saving(item, peak)}")
     yield Said(wording.escape(sentence))
     modules = item["module"] if item["module"].strip("*") else ""
     where = [_place(item), f"in {wording.escape(modules)}" if modules else ""]
@@ -235,10 +248,10 @@ def _advice(number, item):
 
 
 def _together(answer: ExplainedDevice, told):
-    both = answer["together"]
+    both, peak = answer["together"], answer["peak"]
     yield Heading(
         f"All together: {_size(both['allocated_bytes'])} allocated, "
-        f"{_size(both['reserved_bytes'])} reserved, saves {saving(both)}"
+        f"{_size(both['reserved_bytes'])} reserved, saves {saving(both, peak)}"
     )
     alone = [str(i) for i, item in enumerate(told, 1) if not item["together"]]
     if alone:
@@ -281,18 +294,13 @@ def _device(answer: ExplainedDevice) -> list[Part]:
         *_why(answer),
     ]
     fit = answer["make_fit"]
-    advice = answer["advice"]
-    if fit is not None and fit["failed"] and not fit["fragmented"]:
-        # Settings that do not get past the request are no help.
-        advice = [item for item in advice if item["kind"] not in _SETTINGS]
-    worth = [item for item in advice if _is_worth_telling(item, peak)]
-    told = _not_covered(worth)
-    for number, item in enumerate(told, 1):
-        parts += _advice(number, item)
+    advice, worth, advised = _sorted_out(answer)
+    for number, item in enumerate(advised, 1):
+        parts += _advice(number, item, peak)
     left = len(advice) - len(worth)
     if left:
         parts.append(Said(f"{plural(left, 'more change')} would save less than 1 % each."))
-    covered = len(worth) - len(told)
+    covered = len(worth) - len(advised)
     if covered:
         parts.append(
             Said(
@@ -301,7 +309,7 @@ def _device(answer: ExplainedDevice) -> list[Part]:
             )
         )
     if len(answer["advice"]) > 1:
-        parts += _together(answer, told)
+        parts += _together(answer, advised)
     elif not answer["advice"]:
         parts += [
             Heading("No saving found"),
@@ -328,5 +336,7 @@ def _device(answer: ExplainedDevice) -> list[Part]:
 
 
 def sections(answer: Explanation) -> list[list[Part]]:
-    """ANSWER as text."""
-    return [_device(device) for device in answer["devices"]]
+    """ANSWER for people."""
+    devices = answer["devices"]
+    used = [device for device in devices if device["peak"]["reserved_bytes"]]
+    return [_device(device) for device in used or devices]

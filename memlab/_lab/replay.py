@@ -64,32 +64,39 @@ def replay(
     conf: str | None = None,
     memory: int | str | None = None,
     *,
+    memory_fraction: float | None = None,
     device: int | None = None,
     rank: int | None = None,
 ) -> Replay:
     """What a recorded run would need on each device under other allocator settings.
 
-    recording: the path of a file as for memlab.load(), or the result of
-    memlab.MemorySnapshot.data(). conf: settings as in PYTORCH_CUDA_ALLOC_CONF; "":
-    torch's defaults; None: the recorded ones. memory: the memory of torch's allocator,
-    in bytes or as "24GiB"; None: the recorded amount.  device: a device's number in its
-    process; rank: a process's rank in a merged file; None: all.  Without conf and
-    memory, the run is replayed unchanged, and the allocator's model is compared with
-    the recording.
+    recording: the path of a file as memlab.load() takes it, or what
+    memlab.MemorySnapshot.data() gives. conf: settings as PYTORCH_CUDA_ALLOC_CONF has them,
+    "" for torch's defaults, None for those of the recorded run. memory: how much there is
+    for torch's allocator, in bytes or as "24GiB"; None for as much as there was.
+    memory_fraction: as in torch.cuda.set_per_process_memory_fraction(), of memory, else of
+    the recorded GPU's; garbage_collection_threshold counts from it. device: the
+    number of one device in its process; rank: that of a process in a merged file; None for
+    all. Without conf, memory and memory_fraction the run is replayed as it was, and what the model of the
+    allocator does is compared with it.
 
-    Returns a dict, {"devices": [...]}, with sizes in bytes; docs/LABORATORY.md
-    describes each key. Raises ValueError for settings that torch would refuse;
-    memlab.Error for a device that is not in the recording, or whose allocator has no
-    cache; SnapshotError for a file that is no recording; OSError.
+    Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
+    key. Raises ValueError for settings that torch would not take and for a fraction of an
+    unknown memory, memlab.Error for a device
+    that is not in the recording or whose allocator keeps no cache, SnapshotError for what is
+    no recording, OSError.
     """
     source, name = recorded(recording)
     limit = memory_bytes(memory)
     return {
         "conf": conf,
         "memory_bytes": limit,
+        "memory_fraction": memory_fraction,
         "devices": of_devices(
             source, name, device, rank,
-            lambda index: source.replay(index, conf=conf, memory=limit),
+            lambda index: source.replay(
+                index, conf=conf, memory=limit, memory_fraction=memory_fraction
+            ),
         ),
     }
 
@@ -181,6 +188,7 @@ def _device(answer: ReplayDevice, asked) -> list[Part]:
 
 
 def sections(answer: Replay) -> list[list[Part]]:
-    """ANSWER as text."""
-    asked = answer["conf"] is not None or answer["memory_bytes"] is not None
+    """ANSWER for people."""
+    questions = (answer["conf"], answer["memory_bytes"], answer["memory_fraction"])
+    asked = any(question is not None for question in questions)
     return [_device(device, asked) for device in answer["devices"]]

@@ -29,10 +29,16 @@ def _gradients_kept(item):
 
 
 def _gradients_late(item):
+    there = (
+        f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
+        "live at the peak: zero_grad() frees them, but only after the next forward pass."
+        if item["allocated_saving_bytes"] > 0
+        else "zero_grad() frees the gradients only after the next forward pass, so that it "
+        "takes other memory, which stays reserved."
+    )
     return (
         "zero_grad() comes after the forward pass",
-        f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
-        "live at the peak: zero_grad() frees them, but only after the next forward pass.",
+        there,
         "optimizer.zero_grad(), or model.zero_grad() without an optimizer, right after the "
         "update or before the forward pass",
     )
@@ -59,8 +65,8 @@ def _checkpoint(item):
         "Activations are saved that could be recomputed",
         f"{waiting}Checkpointing keeps only the inputs of these modules and runs their forward "
         "again in the backward pass, which takes time.",
-        "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False); of a model of "
-        "transformers: model.gradient_checkpointing_enable()",
+        "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False), or the model's "
+        "own switch, such as gradient_checkpointing_enable() of transformers",
     )
 
 
@@ -91,6 +97,16 @@ def _settings(item):
         "Other allocator settings reserve less",
         f"{_size(item['bytes'])} are reserved and not in use at the peak of reserved memory.",
         write if item["conf"] else "unset PYTORCH_CUDA_ALLOC_CONF",
+    )
+
+
+def _workspaces(item):
+    return (
+        "Most of the peak is cuBLAS's work space",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are cuBLAS's work "
+        "spaces: one for each stream of each thread that multiplies matrices. Their size does "
+        "not depend on the model. Smaller ones can slow down large matrix products.",
+        f"CUBLAS_WORKSPACE_CONFIG={item['conf']}",
     )
 
 
@@ -208,4 +224,5 @@ WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "evaluation_batch": _evaluation_batch,
     "fragmentation": _fragmentation,
     "settings": _settings,
+    "workspaces": _workspaces,
 }

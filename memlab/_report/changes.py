@@ -9,7 +9,7 @@ from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from memlab._answers import Advice
+    from memlab._answers import Advice, Savings, Totals
 
 # By kind: the action, and its code.
 DO: dict[str, tuple[str, str]] = {
@@ -38,17 +38,23 @@ DO: dict[str, tuple[str, str]] = {
     "evaluation_batch": ("Evaluate in smaller batches", "DataLoader(..., batch_size=B)"),
     "fragmentation": ("Allocate long-lived blocks together", "before the loop"),
     "settings": ("Change the allocator's settings", ""),
+    "workspaces": ("Shrink cuBLAS's work spaces", ""),
 }
 
 
-def saving(item: Advice) -> str:
-    """The bytes by which a change lowers the peaks."""
+# Less than this share of a peak is not told.
+WORTH_TELLING = 0.01
+
+
+def saving(item: Savings, peak: Totals) -> str:
+    """By how much a change lowers the peaks PEAK."""
     less, more = [], []
     for name in ("allocated", "reserved"):
-        saved = item[f"{name}_saving_bytes"]
-        if saved > 0:
+        saved = item[f"{name}_saving_bytes"]  # type: ignore[literal-required]
+        least = WORTH_TELLING * peak[f"{name}_bytes"]  # type: ignore[literal-required]
+        if saved >= least > 0:
             less.append(f"{wording.size(saved)} {name}")
-        elif saved < 0:
+        elif saved <= -least < 0:
             more.append(f"but {wording.size(-saved)} more {name}")
     return ", ".join(less + more)
 
@@ -58,17 +64,18 @@ def _code(item):
     if kind == "settings":
         conf = item["conf"]
         return f"PYTORCH_CUDA_ALLOC_CONF={conf}" if conf else "unset PYTORCH_CUDA_ALLOC_CONF"
+    if kind == "workspaces":
+        return f"CUBLAS_WORKSPACE_CONFIG={item['conf']}"
     if kind == "evaluation_batch":
         return f"DataLoader(..., batch_size=B // {item['count']})"
     return DO[kind][1]
 
 
-def lines(item: Advice, place: str) -> tuple[str, str]:
-    """The action and its saving; PLACE, escaped ("" if there is none), with the code.
-    """
+def lines(item: Advice, peak: Totals, place: str) -> tuple[str, str]:
+    """What to do and what it saves of the peaks PEAK; PLACE, escaped, "" where there is none, with the code."""
     what, _ = DO[item["kind"]]
     module = wording.escape(item["module"]) if item["module"].strip("*") else ""
     where = f" in {module}" if module else ""
     sure = "" if item["exact"] else " (estimated)"
     code = wording.escape(_code(item))
-    return f"{what}{where}: saves {saving(item)}{sure}", f"{place}: {code}" if place else code
+    return f"{what}{where}: saves {saving(item, peak)}{sure}", f"{place}: {code}" if place else code

@@ -129,7 +129,8 @@ def _judged(device, changes):
         yield from map(Said, filter(None, (make_fit.batch(fit), make_fit.chosen(fit))))
     lines = []
     for number, item in enumerate(device.verdict["changes"][:changes], 1):
-        first, second = _changes.lines(item, _verdict.spot(item, device.start))
+        place = _verdict.spot(item, device.start)
+        first, second = _changes.lines(item, device.verdict["peak"], place)
         # Code is to be pasted: whole, and in one line where that has room for it.
         indent = min(5, max(2, COLUMNS - len(second)))
         lines += [*_broken(f"  {number}. {first}"), *_broken(" " * indent + second)]

@@ -158,6 +158,6 @@ def lines(recording: Recording, device: int) -> list[str]:
     verdict = of_device(recording, device)
     said = sentences(verdict)
     for number, item in enumerate(verdict["changes"], 1):
-        what, code = changes.lines(item, spot(item))
+        what, code = changes.lines(item, verdict["peak"], spot(item))
         said.append(f"{number}. {what}. {code}")
     return said

@@ -27,7 +27,8 @@ static void
 look_at(const ml_recording *recording, size_t device, const char *conf, uint64_t memory)
 {
     ml_whatif *whatif;
-    int error = ml_whatif_new(recording, device, conf, memory, &whatif, NULL, 0);
+    int error = ml_whatif_new(recording, device, conf, memory,
+                              ML_WHATIF_RECORDED_FRACTION, &whatif, NULL, 0);
     if (error != 0) {
         demand(error < 0 && error != ML_EINVALID);
         return;

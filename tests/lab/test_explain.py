@@ -324,7 +324,7 @@ def test_every_kind_has_words():
     header = Path(__file__).parents[2] / "csrc/core/lab/advice/advice_case.h"
     kinds = re.findall(r'^    XX\(\w+, "(\w+)"\)', header.read_text(), re.MULTILINE)
     assert "checkpoint" in kinds and set(kinds) == set(advice_words.WORDS)
-    item = dict.fromkeys(("bytes", "blocks", "count"), 1) | {"conf": "a:b"}
+    item = dict.fromkeys(("bytes", "blocks", "count", "allocated_saving_bytes"), 1) | {"conf": "a:b"}
     item |= dict.fromkeys(("file", "module", "name", "function"), "x") | {"line": 1}
     for kind, words in advice_words.WORDS.items():
         title, sentence, change = words(item)

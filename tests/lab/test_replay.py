@@ -456,3 +456,74 @@ def test_text_says_which_column_is_which():
     parts = replay.sections(memlab.replay(recording(run(*HELD)), conf=""))[0]
     text = "\n".join(line for part in parts for line in _report_parts._plain(part))
     assert text.splitlines()[1].split() == ["peak", "of", "recorded", "replayed", "change"]
+
+
+# ---- A limit as a fraction of the memory ----
+
+# Each block is a segment of its own; a collection takes back what was used longest ago.
+CACHING = """
+import json, sys, torch, memlab
+fraction = float(sys.argv[1])
+total = torch.cuda.mem_get_info()[1]
+if fraction:
+    torch.cuda.set_per_process_memory_fraction(fraction)
+torch.cuda.memory._set_allocator_settings("garbage_collection_threshold:0.6")
+with memlab.MemorySnapshot() as snapshot:
+    for mib in range(20, 120, 4):
+        x = torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
+        del x
+stats = torch.cuda.memory_stats()
+replayed = None
+if not fraction:
+    replayed = {
+        f: memlab.replay(
+            snapshot.data(), "garbage_collection_threshold:0.6", memory_fraction=f
+        )["devices"][0]
+        for f in map(float, sys.argv[2:])
+    }
+print(json.dumps([total, stats["reserved_bytes.all.peak"], stats["num_ooms"], replayed]))
+"""
+FRACTIONS = ("0.002", "0.004", "0.008", "0.5")
+
+
+@pytest.mark.cuda
+def test_a_fraction_is_as_torch_keeps_it(phantom_run):
+    total, free, _, replayed = json.loads(
+        phantom_run(CACHING, "0", *FRACTIONS, warm=False).stdout
+    )
+    peaks = set()
+    for fraction in FRACTIONS:
+        _, peak, ooms, _ = json.loads(phantom_run(CACHING, fraction, warm=False).stdout)
+        assert replayed[fraction]["reserved_peak_bytes"] == peak
+        assert (replayed[fraction]["ooms"], ooms) == (0, 0)
+        assert replayed[fraction]["memory_bytes"] == int(float(fraction) * total)
+        peaks.add(peak)
+    # The smaller ones collect, each something else; the largest does not.
+    assert len(peaks) == len(FRACTIONS) and max(peaks) == free
+
+
+def test_a_fraction_of_the_memory_that_is_given():
+    made = recording(run(*HELD))
+    of_memory = made.replay(0, memory=1 << 30, memory_fraction=0.25)
+    assert of_memory["memory_bytes"] == 1 << 28
+    said = made.replay(0, memory=1 << 30, conf="per_process_memory_fraction:0.25")
+    assert of_memory == said
+
+
+def test_a_fraction_needs_a_memory_and_is_one():
+    made = recording(run(*HELD))
+    with pytest.raises(ValueError, match="of how much"):
+        made.replay(0, memory_fraction=0.5)
+    for fraction in (0, 1.5, -1, float("nan")):
+        with pytest.raises(ValueError, match="above 0 and at most 1"):
+            made.replay(0, memory=1 << 30, memory_fraction=fraction)
+
+
+def test_a_fraction_on_the_command_line(tmp_path, capsys):
+    file = tmp_path / "held.pickle"
+    file.write_bytes(pickle.dumps(run(*HELD)))
+    words = ["replay", str(file), "--memory", "1GiB", "--memory-fraction", "0.25", "--json"]
+    assert main.main(words) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["memory_fraction"] == 0.25
+    assert answer["devices"][0]["memory_bytes"] == 1 << 28

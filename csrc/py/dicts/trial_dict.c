@@ -207,19 +207,29 @@ ml_py_raise_trial(ml_state *state, int error, const char *problem)
 
 PyObject *
 ml_py_replay(ml_state *state, const ml_recording *recording, int device, PyObject *conf,
-             PyObject *memory)
+             PyObject *memory, PyObject *fraction)
 {
     const char *settings;
     uint64_t bytes;
     if (conf_of(conf, &settings) < 0 || ml_py_memory(memory, &bytes) < 0) {
         return NULL;
     }
+    double part =
+        fraction == Py_None ? ML_WHATIF_RECORDED_FRACTION : PyFloat_AsDouble(fraction);
+    if (part == -1.0 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (fraction != Py_None && !(part > 0 && part <= 1)) {
+        return PyErr_Format(PyExc_ValueError,
+                            "memory_fraction must be above 0 and at most 1, not %R",
+                            fraction);
+    }
     char problem[800];
     ml_whatif *whatif = NULL;
     int error;
     Py_BEGIN_ALLOW_THREADS
-    error = ml_whatif_new(recording, (size_t)device, settings, bytes, &whatif, problem,
-                          sizeof(problem));
+    error = ml_whatif_new(recording, (size_t)device, settings, bytes, part, &whatif,
+                          problem, sizeof(problem));
     Py_END_ALLOW_THREADS
     if (error < 0) {
         return ml_py_raise_trial(state, error, problem);

@@ -5,11 +5,11 @@
 #include "core/recording/recording.h"
 #include "state.h"
 
-/* A dict: the run on DEVICE under CONF (str or None) with MEMORY bytes (int or None).
- * Raises ValueError for settings that torch would refuse, memlab.Error for a device
- * whose allocator has no segments, MemoryError. */
+/* What would have come of DEVICE under CONF, a str or None, with MEMORY bytes, an int or
+ * None, and FRACTION of it, a float or None, as a dict.  Raises ValueError for what torch would not take, memlab.Error for a
+ * device whose allocator has no segments, MemoryError. */
 PyObject *ml_py_replay(ml_state *state, const ml_recording *recording, int device,
-                       PyObject *conf, PyObject *memory);
+                       PyObject *conf, PyObject *memory, PyObject *fraction);
 
 /* Shared by answers from trials.  A list of the doubts in DOUBTS, bits by enum
  * ml_doubt; new reference or NULL. */

@@ -129,14 +129,18 @@ ml_recording_peak(PyObject *op, PyObject *args, PyObject *kwargs)
 }
 
 const char ml_recording_replay_doc[] =
-    "replay($self, device, /, *, conf=None, memory=None)\n--\n\n"
+    "replay($self, device, /, *, conf=None, memory=None, memory_fraction=None)\n--\n\n"
     "What the run would have needed of a device under other allocator settings, as a "
     "dict.\n\n"
     "conf: a str, as in PYTORCH_CUDA_ALLOC_CONF; None for the recorded settings. "
     "memory: "
     "bytes\n"
     "that there are for torch's allocator, an int; None for as many as there were. "
-    "Sizes in\n"
+    "memory_fraction:\n"
+    "that part of them, or of the GPU's memory, is the process's limit, a float; None "
+    "for "
+    "the\n"
+    "recorded limit. Sizes in\n"
     "bytes; docs/LABORATORY.md describes each key. Raises ValueError for settings that "
     "torch\n"
     "would not take, IndexError for a device that the recording does not have, "
@@ -146,11 +150,11 @@ const char ml_recording_replay_doc[] =
 PyObject *
 ml_recording_replay(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"", "conf", "memory", NULL};
+    static char *keywords[] = {"", "conf", "memory", "memory_fraction", NULL};
     const ml_recording *recording = ml_recording_of(op);
-    PyObject *arg, *conf = Py_None, *memory = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OO:replay", keywords, &arg,
-                                     &conf, &memory)) {
+    PyObject *arg, *conf = Py_None, *memory = Py_None, *fraction = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOO:replay", keywords, &arg,
+                                     &conf, &memory, &fraction)) {
         return NULL;
     }
     Py_ssize_t device = ml_recording_device_of(recording, arg);
@@ -160,7 +164,8 @@ ml_recording_replay(PyObject *op, PyObject *args, PyObject *kwargs)
     size_t own = (size_t)device;
     const ml_recording *part = ml_recording_part(recording, &own);
     return name_device(
-        ml_py_replay(ml_state_of(Py_TYPE(op)), part, (int)own, conf, memory), device);
+        ml_py_replay(ml_state_of(Py_TYPE(op)), part, (int)own, conf, memory, fraction),
+        device);
 }
 
 const char ml_recording_explain_doc[] =

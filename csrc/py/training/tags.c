@@ -88,6 +88,26 @@ ml_tag_buffer(ml_tagging *to, PyObject *buffer)
     ml_tag_tensor(to, buffer, &(ml_owner){ML_CATEGORY_BUFFER, path.module, path.name});
 }
 
+/* A gradient without a storage of its own: the owner of what it consists of. */
+typedef struct sparse_gradient {
+    ml_tagging *to;
+    const ml_owner *owner;
+} sparse_gradient;
+
+static int
+tag_component(void *context, const ml_tensor_part *part)
+{
+    const sparse_gradient *of = context;
+    static const char grad[] = ".grad.";
+    if (part->addr != 0 && strncmp(part->suffix, grad, sizeof(grad) - 1) == 0) {
+        ml_tensor memory = {.addr = part->addr,
+                            .device = part->device,
+                            .cuda = strcmp(part->device_type, "cuda") == 0};
+        tag_memory(of->to, &memory, of->owner);
+    }
+    return 0;
+}
+
 void
 ml_tag_gradient(ml_tagging *to, PyObject *parameter)
 {
@@ -101,8 +121,12 @@ ml_tag_gradient(ml_tagging *to, PyObject *parameter)
     if (to->tensors->gradient(parameter, &memory)) {
         tag_memory(to, &memory, &owner);
     }
-    else if (!to->tensors->storage(parameter, &memory)) {
-        /* Only a wrapper's gradient is another wrapper. */
+    else if (to->tensors->storage(parameter, &memory)) {
+        sparse_gradient sparse = {to, &owner};
+        to->tensors->parts(parameter, tag_component, &sparse);
+    }
+    else {
+        /* Only a wrapper's gradient is one. */
         wrappers found = {NULL, NULL};
         to->tensors->parts(parameter, find_wrapper, &found);
         if (found.gradient != NULL) {

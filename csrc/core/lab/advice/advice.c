@@ -2,6 +2,7 @@
  * advice.h. */
 #include "lab/advice/advice.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +17,9 @@
 typedef int (*rule)(const ml_advice_case *it, ml_proposals *out);
 
 static const rule rules[] = {
-    ml_advise_gradients,  ml_advise_graph,  ml_advise_optimizer, ml_advise_copies,
-    ml_advise_loss,       ml_advise_inputs, ml_advise_frees,     ml_advise_checkpoint,
-    ml_advise_evaluation, ml_advise_cache,
+    ml_advise_gradients,  ml_advise_graph,  ml_advise_optimizer,  ml_advise_copies,
+    ml_advise_loss,       ml_advise_inputs, ml_advise_frees,      ml_advise_checkpoint,
+    ml_advise_evaluation, ml_advise_cache,  ml_advise_workspaces,
 };
 
 static int
@@ -60,6 +61,17 @@ lowers(const ml_trial_result *before, const ml_totals *after)
                        before->peak.allocated) ||
            is_worth_it(saved(before->peak.reserved, after->reserved),
                        before->peak.reserved);
+}
+
+/* Less than this is not worth computing twice. */
+#define LEAST_FOR_TIME (UINT64_C(16) << 20)
+
+static bool
+is_worth_its_time(const ml_advices *advices, const ml_advice *advice)
+{
+    bool costs =
+        advice->kind == ML_ADVICE_CHECKPOINT || advice->kind == ML_ADVICE_LOSS_WHOLE;
+    return !costs || saving(advices, advice) >= LEAST_FOR_TIME;
 }
 
 /* ---- Each alone ---- */
@@ -114,7 +126,7 @@ try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
         if (error != 0) {
             return error;
         }
-        if (lowers(&out->before, &after)) {
+        if (lowers(&out->before, &after) && is_worth_its_time(out, advice)) {
             out->list[out->count++] = *advice;
             *advice = (ml_advice){0};
         }
@@ -133,6 +145,97 @@ rank(ml_advices *out)
         }
         out->list[at] = moved;
     }
+}
+
+/* ---- Checkpointing, once ---- */
+
+/* Whether PATH is one of the patterns of PLACES, or of a module within one or around it. */
+static bool
+is_nested(const char *places, const char *path)
+{
+    size_t length = strlen(path);
+    for (const char *place = places; *place != 0;) {
+        size_t own = strcspn(place, ",");
+        size_t least = own < length ? own : length;
+        bool same = memcmp(place, path, least) == 0;
+        if (same && (own == length || (own < length ? path : place)[least] == '.')) {
+            return true;
+        }
+        place += own;
+        place += *place == ',' ? strlen(", ") : 0;
+    }
+    return false;
+}
+
+/* MORE's modules and edits become INTO's. */
+static int
+absorb(ml_advice *into, const ml_advice *more, const ml_totals *after)
+{
+    size_t own = strlen(into->module);
+    size_t size = own + strlen(more->module) + 3;
+    char *module = ml_alloc(size);
+    if (module == NULL) {
+        return ML_ENOMEM;
+    }
+    snprintf(module, size, "%s, %s", into->module, more->module);
+    ml_free(into->module);
+    into->module = module;
+    into->bytes += more->bytes;
+    into->blocks += more->blocks;
+    into->count += more->count;
+    into->allocated_after = after->allocated;
+    into->reserved_after = after->reserved;
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < more->edit_count; i++) {
+        error = ml_advice_edit(into, more->edits[i]);
+    }
+    return error;
+}
+
+/* Checkpointing of one family more, if it saves beside those before it.  *LESS: it does. */
+static int
+try_beside(const ml_advice_case *it, ml_advice *into, const ml_advice *more, bool *less)
+{
+    const ml_advice *both[] = {into, more};
+    ml_trial_result result, alone = {.peak = {.allocated = into->allocated_after,
+                                              .reserved = into->reserved_after}};
+    *less = false;
+    if (is_nested(into->module, more->module)) {
+        return 0;
+    }
+    int error = ml_advices_try(it, both, 2, &result);
+    *less = error == 0 && result.peak.allocated <= into->allocated_after &&
+            lowers(&alone, &result.peak);
+    return *less ? absorb(into, more, &result.peak) : error;
+}
+
+/* Of the ranked list one advice of checkpointing stays, with the places of those that save
+ * beside it. */
+static int
+merge_checkpoints(const ml_advice_case *it, ml_advices *out)
+{
+    ml_advice *into = NULL;
+    size_t kept = 0;
+    int error = 0;
+    for (size_t i = 0; i < out->count; i++) {
+        ml_advice *advice = &out->list[i];
+        bool more = into != NULL && advice->kind == ML_ADVICE_CHECKPOINT;
+        if (more && error == 0) {
+            bool less;
+            error = try_beside(it, into, advice, &less);
+        }
+        if (more) {
+            ml_advice_fini(advice);
+            continue;
+        }
+        ml_advice moved = *advice;
+        *advice = (ml_advice){0};
+        out->list[kept] = moved;
+        into = moved.kind == ML_ADVICE_CHECKPOINT ? &out->list[kept] : into;
+        kept++;
+    }
+    out->count = kept;
+    return error;
 }
 
 /* ---- All of them ---- */
@@ -184,6 +287,10 @@ advise(const ml_advice_case *it, ml_advices *out)
         error = out->list == NULL ? ML_ENOMEM : try_each(it, &proposals, out);
     }
     ml_proposals_fini(&proposals);
+    if (error == 0) {
+        rank(out);
+        error = merge_checkpoints(it, out);
+    }
     if (error == 0) {
         rank(out);
         error = try_together(it, out);

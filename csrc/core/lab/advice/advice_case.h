@@ -35,7 +35,9 @@
     XX(DATA_KEPT, "data_kept") \
     /* blocks of evaluations; count: parts of the batch to use */ \
     XX(EVALUATION_BATCH, "evaluation_batch") \
-    /* activations to recompute; count: modules of the pattern */ \
+    /* cuBLAS's; conf is CUBLAS_WORKSPACE_CONFIG */ \
+    XX(WORKSPACES, "workspaces") \
+    /* activations that would be made anew; count: modules of the pattern */ \
     XX(CHECKPOINT, "checkpoint") \
     /* blocks after their last use; count: in the whole recording */ \
     XX(LATE_FREES, "late_frees") \
@@ -77,15 +79,15 @@ typedef struct ml_edit {
 #define ML_ADVICE_CONF_BYTES 256
 
 typedef struct ml_advice {
-    uint8_t kind;    /* enum ml_advice_kind */
-    bool exact;      /* false: the edit estimates the change's effect */
-    uint32_t frame;  /* frame id of the line to change; 0: none */
-    char *module;    /* owned; path, "*" for what differs; NULL: none */
-    uint32_t name;   /* string: the owner's name for the tensor; 0: none */
+    uint8_t kind;   /* enum ml_advice_kind */
+    bool exact;     /* false: the edit is an estimate of what the change does */
+    uint32_t frame; /* frame id of the line that it is about; 0: none */
+    char *module; /* owned; paths with ", " between, "*" for what differs; NULL: none */
+    uint32_t name;   /* string: the tensor's, as its owner calls it; 0: none */
     uint64_t bytes;  /* concerned; at the peak, unless the kind says otherwise */
     uint64_t blocks; /* of these */
-    uint64_t count;  /* see the kind */
-    char conf[ML_ADVICE_CONF_BYTES]; /* allocator settings to change; "": none */
+    uint64_t count;  /* as the kind says */
+    char conf[ML_ADVICE_CONF_BYTES]; /* settings that it is about; "": none */
     ml_edit *edits;                  /* owned */
     size_t edit_count;
     size_t edit_capacity;

@@ -10,6 +10,7 @@
  * that are live when the request fails count as saved. */
 #include "lab/advice/advice_rules.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/attribution/module_repeats.h"
@@ -18,6 +19,8 @@
 /* Families tried, and demands of a call whose temporaries are considered. */
 #define MOST_FAMILIES 8
 #define MOST_IN_CALL 2048
+/* What is smaller than this part of a call's largest result is statistics. */
+#define STATISTICS_PART 64
 
 /* The call of one instance, from its first to its last allocation. */
 typedef struct call {
@@ -29,10 +32,18 @@ typedef struct call {
     uint32_t instance; /* 1 + index */
 } call;
 
+/* A parameter's size, by what autocast makes of it: half of the bytes. */
+typedef struct weight {
+    uint32_t module; /* string */
+    uint64_t bytes;
+} weight;
+
 typedef struct calls {
     const ml_advice_case *it;
     const ml_repeats *repeats;
     uint32_t family;
+    const weight *weights; /* sorted */
+    size_t weight_count;
     call *list; /* owned */
     size_t count;
     size_t capacity;
@@ -82,6 +93,58 @@ is_left(const calls *c, const call *of, size_t demand)
     return ml_events_autograd_thread(events, first) != 0 &&
            ml_events_sequence(events, first) < ml_events_sequence(events, last) &&
            ml_demand_lives_at(c->it, demand, c->it->failed);
+}
+
+/* ---- Weights in 16 bits ---- */
+
+static int
+compare_weights(const void *a, const void *b)
+{
+    const weight *x = a;
+    const weight *y = b;
+    if (x->module != y->module) {
+        return x->module < y->module ? -1 : 1;
+    }
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static int
+find_weights(const ml_advice_case *it, weight **out, size_t *count)
+{
+    weight *list = ml_alloc_zeroed(it->workload->count + 1, sizeof(weight));
+    *out = list;
+    *count = 0;
+    for (size_t i = 0; list != NULL && i < it->workload->count; i++) {
+        if (it->of[i].verdict.category == ML_CATEGORY_PARAMETER) {
+            list[(*count)++] = (weight){.module = it->of[i].cause.module,
+                                        .bytes = it->workload->demands[i].bytes / 2};
+        }
+    }
+    if (*count != 0) {
+        qsort(list, *count, sizeof(weight), compare_weights);
+    }
+    return list == NULL ? ML_ENOMEM : 0;
+}
+
+/* Whether DEMAND has the size of a weight that autocast cast, which keeps it until the
+ * whole forward is over. */
+static bool
+is_cast_weight(const calls *c, size_t demand)
+{
+    weight key = {.module = c->it->of[demand].cause.module,
+                  .bytes = demand_of(c, demand)->bytes};
+    return c->weight_count != 0 && bsearch(&key, c->weights, c->weight_count,
+                                           sizeof(weight), compare_weights) != NULL;
+}
+
+/* The first event of a backward pass from EVENT on. */
+static size_t
+find_pass(const calls *c, size_t event)
+{
+    while (event < c->it->trace->event_count && !is_backward(c, event)) {
+        event++;
+    }
+    return event;
 }
 
 /* ---- The calls ---- */
@@ -152,14 +215,26 @@ find_calls(calls *c, size_t *last)
     return 0;
 }
 
-/* The call returns its last block that outlives it. */
+static bool
+outlives(const calls *c, const call *of, size_t demand)
+{
+    size_t freed = demand_of(c, demand)->freed;
+    return (freed == ML_NO_EVENT || freed > of->end_event) &&
+           instance_of(c, demand) == of->instance;
+}
+
+/* The last block of the call that outlives it is what it returns; statistics of a
+ * normalization are behind its result, and much smaller. */
 static void
 settle_call(calls *c, call *of)
 {
+    uint64_t largest = 0;
+    for (size_t i = of->first; i < of->end; i++) {
+        uint64_t bytes = outlives(c, of, i) ? demand_of(c, i)->bytes : 0;
+        largest = bytes > largest ? bytes : largest;
+    }
     for (size_t i = of->end; i-- > of->first && of->output == SIZE_MAX;) {
-        const ml_demand *demand = demand_of(c, i);
-        bool stays = demand->freed == ML_NO_EVENT || demand->freed > of->end_event;
-        if (stays && instance_of(c, i) == of->instance) {
+        if (outlives(c, of, i) && demand_of(c, i)->bytes >= largest / STATISTICS_PART) {
             of->output = i;
         }
     }
@@ -176,23 +251,34 @@ settle_call(calls *c, call *of)
 
 /* ---- The edits ---- */
 
-/* The demand at whose birth the most bytes of the call are live. */
+/* The last demand that the call saves: when it runs again, it ends there. */
 static size_t
-fullest(const calls *c, const call *of, uint64_t *bytes)
+last_saved(const calls *c, const call *of)
+{
+    size_t last = of->first;
+    for (size_t i = of->first; i < of->end; i++) {
+        last = i != of->output && is_saved(c, of, i) ? i : last;
+    }
+    return last;
+}
+
+/* The demand up to LAST at whose birth most of the call's bytes are there. */
+static size_t
+fullest(const calls *c, const call *of, size_t last)
 {
     size_t best = of->first;
-    *bytes = 0;
-    for (size_t i = of->first; i < of->end && i - of->first < MOST_IN_CALL; i++) {
+    uint64_t most = 0;
+    for (size_t i = of->first; i <= last && i - of->first < MOST_IN_CALL; i++) {
         size_t now = demand_of(c, i)->born;
         uint64_t there = 0;
         for (size_t k = of->first; k <= i; k++) {
             const ml_demand *demand = demand_of(c, k);
             bool lives = demand->freed == ML_NO_EVENT || demand->freed > now;
-            bool own = k != of->output && instance_of(c, k) == of->instance;
+            bool own = instance_of(c, k) == of->instance;
             there += lives && own ? demand->block_bytes : 0;
         }
-        if (there > *bytes) {
-            *bytes = there;
+        if (there > most) {
+            most = there;
             best = i;
         }
     }
@@ -216,20 +302,21 @@ remake(ml_advice *advice, const ml_demand *demand, size_t index, size_t from,
 static int
 edit_saved(const calls *c, ml_advice *advice, const call *of)
 {
-    uint64_t most;
-    size_t top = fullest(c, of, &most);
+    size_t top = fullest(c, of, last_saved(c, of));
     size_t top_event = demand_of(c, top)->born;
     bool early = ml_events_action(&c->it->trace->events, of->back) == ML_ACTION_ALLOC;
     size_t again = early ? of->back - 1 : of->back;
+    size_t pass = find_pass(c, of->end_event);
     int error = 0;
     for (size_t i = of->first; error == 0 && i < of->end; i++) {
         const ml_demand *demand = demand_of(c, i);
         bool there = i <= top && demand->freed > top_event;
         if (i == of->output) {
-            continue;
+            error = there ? remake(advice, demand, i, again, again + 1) : 0;
         }
-        if (is_saved(c, of, i)) {
-            ml_edit drop = {.kind = ML_EDIT_FREE, .demand = i, .until = of->end_event};
+        else if (is_saved(c, of, i)) {
+            size_t end = is_cast_weight(c, i) ? pass : of->end_event;
+            ml_edit drop = {.kind = ML_EDIT_FREE, .demand = i, .until = end};
             error = ml_advice_edit(advice, drop);
             if (error == 0) {
                 error =
@@ -384,7 +471,9 @@ static int
 propose_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *bytes,
                  ml_proposals *out)
 {
-    int error = 0;
+    weight *weights;
+    size_t weight_count;
+    int error = find_weights(it, &weights, &weight_count);
     for (unsigned tried = 0; error == 0 && tried < MOST_FAMILIES; tried++) {
         size_t most = 0;
         for (size_t i = 0; i < repeats->family_count; i++) {
@@ -395,10 +484,15 @@ propose_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *
             break;
         }
         bytes[most] = 0;
-        calls c = {.it = it, .repeats = repeats, .family = (uint32_t)most};
+        calls c = {.it = it,
+                   .repeats = repeats,
+                   .family = (uint32_t)most,
+                   .weights = weights,
+                   .weight_count = weight_count};
         error = propose_family(&c, out);
         ml_free(c.list);
     }
+    ml_free(weights);
     return error;
 }
 

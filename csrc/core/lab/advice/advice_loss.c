@@ -1,10 +1,11 @@
 /* The loss over a large vocabulary: logits that are cast to float32, and logits of all
  * tokens at once.
  *
- * The backward pass names its nodes.  The node of a log-softmax has the number of the
- * forward operation whose result it takes.  Its nearest nodes with blocks of the same
- * or half the size are the cast, the origin of the logits, and the loss.  If a cast's
- * gradient is half of its result, it cast 16 bits to 32.
+ * The backward pass names its nodes: that of a log-softmax has the number of the operation
+ * in the forward, whose result it is; the nodes right before and behind it, of blocks of the
+ * same size or of half of it, are the cast, what made the logits, and the loss itself.
+ * Where a cast's gradient is half of its result, 16 bits became 32; autocast casts the
+ * result of a log-softmax.
  *
  * If the loss runs in checkpointed parts of the tokens, only one part is live at a
  * time.  The gradient of the logits' input is then live from the first part on. */
@@ -220,22 +221,45 @@ edit_cast(finder *f, const loss *of, size_t cast, size_t back)
     return error;
 }
 
-/* After the loss's gradient, the pass's first gradient is that of the logits' input. */
-static int
-move_gradient(const finder *f, const loss *of, size_t first_back)
+/* The first gradient that the pass makes behind that of the loss, of what made the logits;
+ * of autocast's that in 16 bits, of which it is a cast.  SIZE_MAX: there is none. */
+static size_t
+find_gradient(const finder *f, const loss *of)
 {
-    const ml_advice_case *it = f->it;
+    size_t gradient = SIZE_MAX;
     for (size_t i = of->first; i < of->end && f->list[i].node < of->node; i++) {
         size_t demand = f->list[i].demand;
-        if (f->list[i].back && demand > of->back &&
-            it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
-            ml_edit edit = {.kind = ML_EDIT_BEGIN,
-                            .demand = demand,
-                            .from = it->workload->demands[first_back].born};
-            return ml_advice_edit(f->whole, edit);
+        if (f->list[i].back && demand > of->back && demand < gradient &&
+            f->it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
+            gradient = demand;
         }
     }
-    return 0;
+    for (size_t i = of->first; i < of->end && gradient != SIZE_MAX; i++) {
+        size_t demand = f->list[i].demand;
+        if (f->list[i].back && demand > of->back && demand < gradient &&
+            f->list[i].node < of->node &&
+            bytes_of(f, demand) == bytes_of(f, gradient) / 2) {
+            return demand;
+        }
+    }
+    return gradient;
+}
+
+/* Each part makes it anew, and adds it to that of the parts before. */
+static int
+add_gradient(const finder *f, const loss *of, size_t first_back)
+{
+    size_t gradient = find_gradient(f, of);
+    if (gradient == SIZE_MAX) {
+        return 0;
+    }
+    const ml_demand *demands = f->it->workload->demands;
+    ml_edit sum = {.kind = ML_EDIT_ADD,
+                   .demand = gradient,
+                   .bytes = bytes_of(f, gradient),
+                   .from = demands[first_back].born,
+                   .until = demands[gradient].born + 1};
+    return ml_advice_edit(f->whole, sum);
 }
 
 static int
@@ -246,8 +270,9 @@ edit_whole(finder *f, const loss *of)
     for (size_t i = of->first; error == 0 && i < of->end; i++) {
         size_t demand = f->list[i].demand;
         uint64_t bytes = bytes_of(f, demand);
-        if ((bytes != of->bytes && bytes != of->bytes / 2) ||
-            f->it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
+        bool logits =
+            bytes == of->bytes || bytes == of->bytes / 2 || bytes == of->bytes * 2;
+        if (!logits || f->it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
             continue;
         }
         if (f->list[i].back && demand < first_back) {
@@ -256,7 +281,7 @@ edit_whole(finder *f, const loss *of)
         error = resize(f->whole, demand, bytes / LOSS_PARTS);
         note(f, f->whole, 1, of->result, demand);
     }
-    return error < 0 ? error : move_gradient(f, of, first_back);
+    return error < 0 ? error : add_gradient(f, of, first_back);
 }
 
 static int

@@ -69,9 +69,12 @@ typedef struct ml_trial_result {
     ml_allocator_slack slack; /* of the settings */
 } ml_trial_result;
 
-/* The recorded run's conditions, as far as the recording tells: its settings, the
- * likeliest version of torch, recorded addresses, and unlimited memory or the apparent
- * amount.  In trial_options.c. */
+/* The memory of the GPU, as a note tells it; 0: none does.  In trial_options.c. */
+uint64_t ml_trial_gpu_memory(const ml_workload *workload);
+
+/* How the recorded run went, as far as it tells: its settings, in the version of torch that
+ * is likeliest; unlimited memory, or as much as it seems to have had; addresses as
+ * recorded.  In trial_options.c. */
 void ml_trial_options_of(const ml_workload *workload, ml_trial_options *out);
 /* Runs OPTIONS.  If model and recording differ, it also tries other versions of torch
  * and other limits.  *OPTIONS become those that agree best, with their result in *OUT.

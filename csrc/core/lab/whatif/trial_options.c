@@ -71,9 +71,8 @@ set_limit(ml_trial_options *options, uint64_t bytes)
     options->settings.memory_fraction = (double)bytes / (double)options->device_bytes;
 }
 
-/* The device's memory from a note; 0: no such note. */
-static uint64_t
-noted_memory(const ml_workload *workload)
+uint64_t
+ml_trial_gpu_memory(const ml_workload *workload)
 {
     const ml_recording *recording = workload->recording;
     for (size_t i = 0; i < recording->note_count; i++) {
@@ -110,7 +109,7 @@ ml_trial_options_of(const ml_workload *workload, ml_trial_options *out)
                               .recorded_addresses = true,
                               .go_on = true};
     read_settings(workload->recording, 211, &out->settings);
-    uint64_t noted = noted_memory(workload);
+    uint64_t noted = ml_trial_gpu_memory(workload);
     while (out->device_bytes < noted) {
         out->device_bytes *= 2;
     }

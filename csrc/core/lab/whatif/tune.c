@@ -412,7 +412,8 @@ ml_tune_new(const ml_recording *recording, size_t device, uint64_t memory,
         return ML_ENOMEM;
     }
     ml_tuner t = {.tune = tune, .memory = memory};
-    int error = ml_whatif_new(recording, device, NULL, memory, &tune->whatif, NULL, 0);
+    int error = ml_whatif_new(recording, device, NULL, memory,
+                              ML_WHATIF_RECORDED_FRACTION, &tune->whatif, NULL, 0);
     if (error == 0) {
         error = find_best(&t);
     }

@@ -108,7 +108,15 @@ ml_whatif_freed_soon(const ml_whatif *whatif, uint64_t *peak)
     return error;
 }
 
-/* The settings of CONF, on top of the same torch's defaults. */
+static int
+ask_how_much(char *problem, size_t problem_bytes)
+{
+    snprintf(problem, problem_bytes,
+             "per_process_memory_fraction: of how much? Say how much memory there is");
+    return ML_EINVALID;
+}
+
+/* The settings of CONF, which starts from those of the same torch. */
 static int
 parse(ml_whatif *whatif, const char *conf, uint64_t memory, char *problem,
       size_t problem_bytes)
@@ -119,15 +127,27 @@ parse(ml_whatif *whatif, const char *conf, uint64_t memory, char *problem,
         error = ml_allocator_settings_parse(settings, conf, problem, problem_bytes);
     }
     if (error == 0 && settings->limited && memory == ML_WHATIF_RECORDED) {
-        snprintf(
-            problem, problem_bytes,
-            "per_process_memory_fraction: of how much? Say how much memory there is");
-        error = ML_EINVALID;
+        error = ask_how_much(problem, problem_bytes);
     }
     return error;
 }
 
-/* Whether the trial's limit is the recorded one, known only by bounds. */
+/* The limit that was asked for: a fraction of MEMORY, else of the GPU's memory. */
+static void
+set_fraction(ml_whatif *whatif, uint64_t memory)
+{
+    ml_trial_options *options = &whatif->options;
+    if (whatif->fraction == ML_WHATIF_RECORDED_FRACTION) {
+        return;
+    }
+    options->device_bytes =
+        memory == ML_WHATIF_RECORDED ? ml_trial_gpu_memory(whatif->workload) : memory;
+    options->memory_bytes = options->device_bytes;
+    options->settings.limited = true;
+    options->settings.memory_fraction = whatif->fraction;
+}
+
+/* Whether the trial's limit is the recorded one, of which only bounds are known. */
 static bool
 is_limit_inferred(const ml_whatif *whatif)
 {
@@ -177,6 +197,7 @@ answer(ml_whatif *whatif, uint64_t memory)
     int error = 0;
     if (whatif->asked) {
         ml_whatif_options(whatif, memory, &whatif->options);
+        set_fraction(whatif, memory);
         error = ml_whatif_range(workload, &whatif->options, &whatif->result,
                                 &whatif->low, &whatif->high);
     }
@@ -197,7 +218,8 @@ answer(ml_whatif *whatif, uint64_t memory)
 
 int
 ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
-              uint64_t memory, ml_whatif **out, char *problem, size_t problem_bytes)
+              uint64_t memory, double fraction, ml_whatif **out, char *problem,
+              size_t problem_bytes)
 {
     if (problem_bytes > 0) {
         problem[0] = '\0';
@@ -206,7 +228,9 @@ ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
     if (whatif == NULL) {
         return ML_ENOMEM;
     }
-    whatif->asked = conf != NULL || memory != ML_WHATIF_RECORDED;
+    whatif->asked = conf != NULL || memory != ML_WHATIF_RECORDED ||
+                    fraction != ML_WHATIF_RECORDED_FRACTION;
+    whatif->fraction = fraction;
     int error = ml_workload_new(recording, device, &whatif->workload);
     if (error == 0) {
         error = ml_schedule_init(&whatif->schedule, whatif->workload);
@@ -219,6 +243,10 @@ ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
     if (error == 0) {
         whatif->options = whatif->own;
         error = conf != NULL ? parse(whatif, conf, memory, problem, problem_bytes) : 0;
+    }
+    if (error == 0 && fraction != ML_WHATIF_RECORDED_FRACTION &&
+        memory == ML_WHATIF_RECORDED && ml_trial_gpu_memory(whatif->workload) == 0) {
+        error = ask_how_much(problem, problem_bytes);
     }
     if (error == 0) {
         error = answer(whatif, memory);

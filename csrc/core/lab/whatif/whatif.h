@@ -8,28 +8,33 @@
 #include "lab/whatif/trial.h"
 
 #define ML_WHATIF_RECORDED UINT64_MAX
+/* As memory fraction: the recorded limit. */
+#define ML_WHATIF_RECORDED_FRACTION (-1.0)
 
 typedef struct ml_whatif {
     ml_workload *workload;    /* owned, unless the answer is ml_whatif_of's */
     bool borrowed;            /* workload */
     ml_schedule schedule;     /* owned; of workload */
-    ml_trial_options own;     /* the recorded run, as far as known */
-    ml_trial_result check;    /* the model's result for own */
-    ml_trial_options options; /* of the trial; own if nothing was asked */
-    ml_trial_result result;   /* the trial's result; check if nothing was asked */
-    bool asked;               /* for something other than the recorded run */
+    ml_trial_options own;     /* the recorded run, as far as it tells */
+    ml_trial_result check;    /* what came of it in the model */
+    ml_trial_options options; /* of the trial; own where nothing was asked */
+    ml_trial_result result;   /* what came of it; check where nothing was asked */
+    bool asked;               /* of something else than the recorded run */
+    double fraction;          /* that was asked for */
     uint64_t low; /* reserved peak, over the driver placements that were tried */
     uint64_t high;
     uint64_t least_memory; /* enough not to run out; 0: it does not run out */
     uint32_t doubts;       /* bit for each enum ml_doubt: why the answer is not exact */
 } ml_whatif;
 
-/* CONF: settings as in PYTORCH_CUDA_ALLOC_CONF, or NULL for the recorded ones.  MEMORY:
- * bytes for the allocator, or ML_WHATIF_RECORDED.  0; an error of ml_workload_new; or
- * ML_EINVALID for settings that torch would refuse, with a sentence in PROBLEM of
- * PROBLEM_BYTES.  PROBLEM may be NULL, with 0 bytes. */
+/* CONF: settings as PYTORCH_CUDA_ALLOC_CONF has them, or NULL for the recorded ones.
+ * MEMORY: bytes that there are for the allocator, or ML_WHATIF_RECORDED.  FRACTION: of
+ * these, or of the GPU's memory, the process may take so much, as
+ * set_per_process_memory_fraction() has it, above 0 and at most 1; or ML_WHATIF_RECORDED_FRACTION.  0; as
+ * ml_workload_new; or ML_EINVALID with a sentence in PROBLEM of PROBLEM_BYTES, not empty,
+ * for settings that torch would not take.  PROBLEM may be NULL, of 0 bytes. */
 int ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
-                  uint64_t memory, ml_whatif **out, char *problem,
+                  uint64_t memory, double fraction, ml_whatif **out, char *problem,
                   size_t problem_bytes);
 /* The recorded run: OWN and CHECK come from ml_trial_check of WORKLOAD, which is
  * borrowed.  0 or ML_ENOMEM. */

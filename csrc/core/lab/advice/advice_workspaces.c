@@ -1,0 +1,45 @@
+/* cuBLAS's work spaces, where they are most of the peak: one of each thread that multiplies
+ * matrices and of each stream, of a size that CUBLAS_WORKSPACE_CONFIG sets. */
+#include "lab/advice/advice_rules.h"
+
+#include <stdio.h>
+
+/* The smallest that NVIDIA documents: 8 buffers of 16 KiB. */
+#define CONF ":16:8"
+#define BYTES (8 * (16 << 10))
+/* Of the peak, by which matrix products that may become slower are worth it. */
+#define LEAST_PART 2
+
+int
+ml_advise_workspaces(const ml_advice_case *it, ml_proposals *out)
+{
+    const ml_demand *demands = it->workload->demands;
+    uint64_t bytes = 0;
+    uint64_t blocks = 0;
+    for (size_t i = 0; i < it->workload->count; i++) {
+        if (it->of[i].verdict.category == ML_CATEGORY_WORKSPACE &&
+            ml_demand_at_peak(it, i)) {
+            bytes += demands[i].block_bytes;
+            blocks++;
+        }
+    }
+    if (bytes == 0 || bytes < it->before.peak.allocated / LEAST_PART) {
+        return 0;
+    }
+    ml_advice *advice = ml_proposals_add(out, ML_ADVICE_WORKSPACES);
+    if (advice == NULL) {
+        return ML_ENOMEM;
+    }
+    advice->bytes = bytes;
+    advice->blocks = blocks;
+    snprintf(advice->conf, sizeof(advice->conf), "%s", CONF);
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < it->workload->count; i++) {
+        if (it->of[i].verdict.category == ML_CATEGORY_WORKSPACE &&
+            demands[i].bytes > BYTES) {
+            ml_edit edit = {.kind = ML_EDIT_RESIZE, .demand = i, .bytes = BYTES};
+            error = ml_advice_edit(advice, edit);
+        }
+    }
+    return error;
+}
