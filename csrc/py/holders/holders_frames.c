@@ -31,7 +31,7 @@ ml_frame_within(PyObject *Py_UNUSED(object))
 
 int
 ml_frame_visit(const ml_frame *Py_UNUSED(frame), visitproc Py_UNUSED(visit),
-               void *Py_UNUSED(arg))
+               visitproc Py_UNUSED(uncounted), void *Py_UNUSED(arg))
 {
     return 0;
 }
@@ -83,13 +83,6 @@ ml_frame_name_of(const ml_frame *Py_UNUSED(frame), const PyObject *Py_UNUSED(obj
 
 #else
 
-#if PY_VERSION_HEX >= 0x030e0000
-/* The two low bits of a stack reference are tags. */
-#define REFERENCE(slot) ((PyObject *)((slot).bits & ~(uintptr_t)3))
-#else
-#define REFERENCE(slot) (slot)
-#endif
-
 static const walk_frame *
 layout(const ml_frame *frame)
 {
@@ -124,13 +117,7 @@ ml_frame_next(const ml_frame *frame)
 PyCodeObject *
 ml_frame_code(const ml_frame *frame)
 {
-#if PY_VERSION_HEX >= 0x030e0000
-    return (PyCodeObject *)REFERENCE(layout(frame)->f_executable);
-#elif PY_VERSION_HEX >= 0x030d0000
-    return (PyCodeObject *)layout(frame)->f_executable;
-#else
-    return layout(frame)->f_code;
-#endif
+    return walk_executable(layout(frame));
 }
 
 PyObject *
@@ -158,6 +145,17 @@ ml_frame_line(const ml_frame *frame)
         line = PyCode_Addr2Line(code, (int)offset);
     }
     return line > 0 ? line : code->co_firstlineno;
+}
+
+static int
+visit_slot(walk_slot slot, visitproc visit, visitproc uncounted, void *arg)
+{
+    PyObject *object = walk_object(slot);
+
+    if (object == NULL) {
+        return 0;
+    }
+    return walk_counts(slot) ? visit(object, arg) : uncounted(object, arg);
 }
 
 #if PY_VERSION_HEX < 0x030b0000
@@ -209,7 +207,8 @@ ml_frame_locals(const ml_frame *frame)
 }
 
 static int
-visit_special(const ml_frame *frame, visitproc visit, void *arg)
+visit_special(const ml_frame *frame, visitproc visit, visitproc Py_UNUSED(uncounted),
+              void *arg)
 {
     Py_VISIT(layout(frame)->f_locals);
     Py_VISIT(layout(frame)->f_trace);
@@ -241,7 +240,7 @@ ml_frame_within(PyObject *object)
     else if ((PyGen_Check(object) || PyCoro_CheckExact(object) ||
               PyAsyncGen_CheckExact(object)) &&
              ((PyGenObject *)object)->gi_frame_state < FRAME_CLEARED) {
-        frame = (walk_frame *)(uintptr_t)((PyGenObject *)object)->gi_iframe;
+        frame = (walk_frame *)(uintptr_t) & ((PyGenObject *)object)->gi_iframe;
     }
     return frame != NULL ? shown(frame) : NULL;
 }
@@ -255,20 +254,17 @@ ml_frame_locals(const ml_frame *frame)
 }
 
 static int
-visit_special(const ml_frame *frame, visitproc visit, void *arg)
+visit_special(const ml_frame *frame, visitproc visit, visitproc uncounted, void *arg)
 {
     const walk_frame *f = layout(frame);
 
     Py_VISIT((PyObject *)f->frame_obj);
     Py_VISIT(f->f_locals);
-#if PY_VERSION_HEX >= 0x030e0000
-    Py_VISIT(REFERENCE(f->f_funcobj));
-#elif PY_VERSION_HEX >= 0x030c0000
-    Py_VISIT(f->f_funcobj);
+#if PY_VERSION_HEX >= 0x030c0000
+    return visit_slot(f->f_funcobj, visit, uncounted, arg);
 #else
-    Py_VISIT((PyObject *)f->f_func);
+    return visit_slot((PyObject *)f->f_func, visit, uncounted, arg);
 #endif
-    return 0;
 }
 
 #endif
@@ -280,14 +276,17 @@ visit_special(const ml_frame *frame, visitproc visit, void *arg)
 #endif
 
 int
-ml_frame_visit(const ml_frame *frame, visitproc visit, void *arg)
+ml_frame_visit(const ml_frame *frame, visitproc visit, visitproc uncounted, void *arg)
 {
     Py_ssize_t count = count_locals(ml_frame_code(frame));
 
     for (Py_ssize_t i = 0; i < count; i++) {
-        Py_VISIT(REFERENCE(SLOTS(frame)[i]));
+        int result = visit_slot(SLOTS(frame)[i], visit, uncounted, arg);
+        if (result != 0) {
+            return result;
+        }
     }
-    return visit_special(frame, visit, arg);
+    return visit_special(frame, visit, uncounted, arg);
 }
 
 void
@@ -298,7 +297,10 @@ ml_frame_visit_stack(const ml_frame *frame,
     Py_ssize_t begin = count_locals(code);
 
     for (Py_ssize_t i = begin; i < begin + code->co_stacksize; i++) {
-        visit(REFERENCE(SLOTS(frame)[i]), arg);
+        walk_slot slot = SLOTS(frame)[i];
+        if (walk_counts(slot)) {
+            visit(walk_object(slot), arg);
+        }
     }
 }
 
@@ -310,7 +312,7 @@ ml_frame_name_of(const ml_frame *frame, const PyObject *object, uint32_t nth)
     PyObject *name = NULL;
 
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (REFERENCE(SLOTS(frame)[i]) == object) {
+        if (walk_object(SLOTS(frame)[i]) == object) {
             name = name_at(code, i);
             if (nth-- == 0) {
                 break;

@@ -24,11 +24,14 @@ const ml_frame *ml_frame_next(const ml_frame *frame);
 const ml_frame *ml_frame_within(PyObject *object);
 
 /* Visits locals, cells, the function, and locals that are not in the frame; not what is
- * on a running frame's stack, whose height is known to nobody. */
-int ml_frame_visit(const ml_frame *frame, visitproc visit, void *arg);
+ * on a running frame's stack, whose height is known to nobody.  UNCOUNTED is called for
+ * what FRAME refers to without being counted: since CPython 3.14 an argument may be the
+ * caller's. */
+int ml_frame_visit(const ml_frame *frame, visitproc visit, visitproc uncounted,
+                   void *arg);
 
-/* Tells what may be on the stack of running FRAME: also what was there before, so that
- * a pointer may lead nowhere and is good for comparison only. */
+/* Tells what may be on the stack of running FRAME, and counted: also what was there
+ * before, so that a pointer may lead nowhere and is good for comparison only. */
 void ml_frame_visit_stack(const ml_frame *frame,
                           void (*visit)(const void *address, void *arg), void *arg);
 

@@ -37,6 +37,19 @@ visit_object(PyObject *object, void *arg)
     return w->failed;
 }
 
+/* OBJECT does not count this reference: it is none of those that are to be met. */
+static int
+visit_uncounted(PyObject *object, void *arg)
+{
+    ml_walk *w = arg;
+    uint32_t index;
+
+    if (ml_walk_look_up(w, object, &index)) {
+        w->things[index].balance++;
+    }
+    return visit_object(object, arg);
+}
+
 static int
 visit_no_key(PyObject *object, void *arg)
 {
@@ -279,7 +292,7 @@ walk_thing(ml_walk *w, uint32_t index)
                                           visit_edge, w) < 0;
     }
     else if (thing.kind == ML_THING_FRAME) {
-        ml_frame_visit(thing.at, visit_object, w);
+        ml_frame_visit(thing.at, visit_object, visit_uncounted, w);
     }
     else if (thing.kind == ML_THING_THREAD) {
         visit_thread(thing.at, visit_object, w);
