@@ -4,6 +4,7 @@ What holds the target in a test is known by construction; its sentence is writte
 """
 
 import asyncio
+import builtins
 import collections
 import contextvars
 import ctypes
@@ -292,6 +293,14 @@ def test_containers_of_the_standard_library():
     plant(functools.partial(print, Thing(), end=Thing()))
     assert told(lambda: planted.args[0]) == [by(".args[0]")]
     assert told(lambda: planted.keywords["end"]) == [by(".keywords['end']")]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="PEP 814 is of Python 3.15")
+def test_frozen_dict():
+    plant(builtins.frozendict(k=[Thing()]))
+    assert told(lambda: planted["k"][0]) == [by("['k'][0]")]
+    plant(builtins.frozendict({Thing(): 1}))
+    assert told(lambda: next(iter(planted))) == ["a key of " + by("")]
 
 
 class Config(dict):

@@ -7,6 +7,8 @@
 
 #include "holders/holders_frames.h"
 
+#include "frames/frames.h"
+
 #ifdef WALK_UNKNOWN
 
 /* Where frames cannot be read they hold nothing that is known. */
@@ -101,10 +103,20 @@ shown(const walk_frame *frame)
     return (const ml_frame *)frame;
 }
 
+/* The self-check has found them where we look: else, as where they are not known at all,
+ * they hold nothing. */
+static bool
+is_readable(void)
+{
+    const char *reason;
+
+    return ml_frames_supported(&reason);
+}
+
 const ml_frame *
 ml_frame_first(const PyThreadState *thread)
 {
-    return shown(walk_first(thread));
+    return is_readable() ? shown(walk_first(thread)) : NULL;
 }
 
 const ml_frame *
@@ -194,7 +206,7 @@ ml_frame_within(PyObject *object)
              PyAsyncGen_CheckExact(object)) {
         frame = ((PyGenObject *)object)->gi_frame;
     }
-    return (const ml_frame *)frame;
+    return is_readable() ? (const ml_frame *)frame : NULL;
 }
 
 PyObject *
@@ -242,7 +254,7 @@ ml_frame_within(PyObject *object)
              ((PyGenObject *)object)->gi_frame_state < FRAME_CLEARED) {
         frame = (walk_frame *)(uintptr_t) & ((PyGenObject *)object)->gi_iframe;
     }
-    return frame != NULL ? shown(frame) : NULL;
+    return frame != NULL && is_readable() ? shown(frame) : NULL;
 }
 
 PyObject *

@@ -179,7 +179,7 @@ mark_keys(ml_walk *w, PyObject *dict, bool mark)
     }
 }
 
-/* A defaultdict, or another that has more than keys and values. */
+/* A frozendict, a defaultdict, or another that has more than keys and values. */
 static void
 walk_derived_dict(ml_walk *w, PyObject *dict)
 {
@@ -225,13 +225,13 @@ walk_object(ml_walk *w, PyObject *object)
 {
     int what = ml_walk_what(w, Py_TYPE(object));
 
-    w->contained = PyDict_Check(object) || PyList_Check(object) ||
+    w->contained = ml_is_dict(object) || PyList_Check(object) ||
                    PyTuple_Check(object) || PyAnySet_Check(object);
     if (PyDict_CheckExact(object)) {
         walk_dict(w, object);
         return;
     }
-    if (PyDict_Check(object)) {
+    if (ml_is_dict(object)) {
         walk_derived_dict(w, object);
         return;
     }
