@@ -141,6 +141,14 @@ is_part(PyObject *key)
             is_named(key, "_buffers"));
 }
 
+#if PY_VERSION_HEX >= 0x030d0000
+static int
+visit_any(PyObject *Py_UNUSED(object), void *Py_UNUSED(arg))
+{
+    return 1;
+}
+#endif
+
 static void
 walk_dict(ml_walk *w, PyObject *dict)
 {
@@ -148,9 +156,9 @@ walk_dict(ml_walk *w, PyObject *dict)
     Py_ssize_t position = 0;
 
 #if PY_VERSION_HEX >= 0x030d0000
-    if (((PyDictObject *)dict)->ma_values != NULL) {
-        /* The values may be its object's own, which it only shows; keys are names. */
-        PyDict_Type.tp_traverse(dict, visit_object, w);
+    /* The values may be its object's own, which it only shows: the object refers to them. */
+    if (((PyDictObject *)dict)->ma_values != NULL &&
+        PyDict_Type.tp_traverse(dict, visit_any, NULL) == 0) {
         return;
     }
 #endif
