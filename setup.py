@@ -299,6 +299,12 @@ def is_newer(path, time):
     return os.path.exists(path) and os.path.getmtime(path) > time
 
 
+if "t" in sys.abiflags:
+    raise SystemExit(
+        f"memlab: {sys.executable} is a free-threaded CPython, and memlab needs one with "
+        "the GIL, which keeps stacks and objects still while memlab reads them: install "
+        "it there, as in: uv venv --python 3.14"
+    )
 os.chdir(ROOT)
 setup(
     license="MIT",

@@ -5,9 +5,18 @@ a common check of arguments, and the report of failures that must not raise.
 """
 
 import logging
+import sys
 import warnings
 
 __all__ = ["Error", "SnapshotError"]
+
+# Before anybody misses memlab._core, which is not built for such a Python.
+if "t" in sys.abiflags:
+    raise ImportError(
+        f"{sys.executable} is a free-threaded CPython, and memlab needs one with the GIL, "
+        "which keeps stacks and objects still while memlab reads them: run the program "
+        "there, as in: uv venv --python 3.14"
+    )
 
 
 class Error(RuntimeError):

@@ -10,6 +10,11 @@
 
 #include "core/memlab.h"
 
+/* setup.py says it in words. */
+#ifdef Py_GIL_DISABLED
+#error "memlab needs a CPython with the GIL; this one is free-threaded"
+#endif
+
 #if PY_VERSION_HEX < 0x030b0000
 #define PyType_GetModuleByDef _PyType_GetModuleByDef
 #endif

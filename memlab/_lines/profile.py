@@ -70,9 +70,13 @@ def _enable(profiler):
 
 
 def _is_worker():
-    """Whether this process is a DataLoader's worker."""
+    """Whether this process is a DataLoader's worker, its loop at an end or not."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
-    return worker is not None and worker.get_worker_info() is not None
+    process = sys.modules.get("multiprocessing.process")
+    if worker is None or process is None:
+        return False
+    target = getattr(process.current_process(), "_target", None)
+    return target is not None and target is getattr(worker, "_worker_loop", None)
 
 
 def _is_started():

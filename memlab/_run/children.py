@@ -7,6 +7,7 @@ sends to a new process bring memlab along; a forked process has memlab already.
 _run/results.py writes the files of a recording.
 """
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -327,9 +328,13 @@ def _record(family):
             snapshot._rank()
             register.add(key=entry["key"], rank=rank)
 
+    ended = False
+
     def end():
-        if os.getpid() != process:
+        nonlocal ended
+        if ended or os.getpid() != process:
             return
+        ended = True
         try:
             _, written = results.write_results(snapshot, names, watch)
             register.add(key=entry["key"], written=[label for label, _ in written])
@@ -339,6 +344,9 @@ def _record(family):
             )
 
     multiprocessing.util.Finalize(None, end, exitpriority=_LAST)
+    # From CPython 3.13 on finalizers run after the functions of atexit, one of which ends
+    # the snapshot; of these the last one comes first.
+    atexit.register(end)
     if entry["rank"] is None:
         _when_imported(
             "torch.distributed.distributed_c10d", lambda c10d: _on_group(c10d, rank_known)

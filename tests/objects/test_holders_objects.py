@@ -4,8 +4,10 @@ What holds the target in a test is known by construction; its sentence is writte
 """
 
 import asyncio
+import builtins
 import collections
 import contextvars
+import ctypes
 import dataclasses
 import functools
 import gc
@@ -113,6 +115,31 @@ def test_local_of_another_thread():
     finally:
         go.set()
         thread.join()
+
+
+def test_an_argument_hides_no_other_reference():
+    """From CPython 3.14 on its object does not count it: the caller has it."""
+
+    def work(batch, reference):
+        return told(reference)
+
+    def run():
+        loss = Thing()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(loss))
+        try:
+            return work(loss, weakref.ref(loss))
+        finally:
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(loss))
+
+    prefix = "" if sys.version_info < (3, 11) else run.__qualname__[: -len("run")]
+    *paths, outside = run()
+    assert paths == [
+        f"local `batch` of {prefix}work() at {HERE}:{line(work, 1)}",
+        f"local `loss` of {prefix}run() at {HERE}:{line(run, 4)}",
+    ]
+    # Before, the argument's place on the caller's stack may be taken for its holder.
+    left = f"a temporary value of {prefix}run() at {HERE}:{line(run, 4)}"
+    assert outside in ["held outside Python: 1 reference", left]
 
 
 def make_step():
@@ -266,6 +293,14 @@ def test_containers_of_the_standard_library():
     plant(functools.partial(print, Thing(), end=Thing()))
     assert told(lambda: planted.args[0]) == [by(".args[0]")]
     assert told(lambda: planted.keywords["end"]) == [by(".keywords['end']")]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="PEP 814 is of Python 3.15")
+def test_frozen_dict():
+    plant(builtins.frozendict(k=[Thing()]))
+    assert told(lambda: planted["k"][0]) == [by("['k'][0]")]
+    plant(builtins.frozendict({Thing(): 1}))
+    assert told(lambda: next(iter(planted))) == ["a key of " + by("")]
 
 
 class Config(dict):

@@ -11,6 +11,7 @@ import pytest
 from checkout import ROOT, copy_checkout, run_python
 
 import memlab
+from memlab import _core
 
 PACKAGE = Path(memlab.__file__).parent
 BUILD = ("-W", "ignore", "setup.py", "build_ext", "--inplace")
@@ -27,8 +28,25 @@ def defined_symbols(library):
 
 
 def test_core_exports_its_init_function_alone():
-    (core,) = PACKAGE.glob("_core*.so")
-    assert defined_symbols(core) == {"PyInit__core"}
+    assert defined_symbols(_core.__file__) == {"PyInit__core"}
+
+
+@pytest.mark.parametrize(
+    "program", ["import memlab", "import runpy; runpy.run_path('setup.py')"]
+)
+def test_a_free_threaded_interpreter_is_refused(program):
+    """At import and at build, and with what to do."""
+    # Python finds its settings by the flags: before these change.
+    before = "import sys, sysconfig; sysconfig.get_config_vars(); sys.abiflags += 't'"
+    program = f"{before}; {program}"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    said = ran.stderr.strip().splitlines()[-1]
+    assert f"{sys.executable} is a free-threaded CPython" in said
+    assert said.endswith("as in: uv venv --python 3.14")
 
 
 def test_bridge_exports_nothing_of_ours_but_its_init_function():

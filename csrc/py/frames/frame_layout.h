@@ -15,11 +15,10 @@
 #include <Python.h>
 #include <frameobject.h>
 
-#if PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x030f0000
+#if PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x03100000
 #define WALK_UNKNOWN "the layout of this CPython's frames is not known to memlab"
-#elif defined(Py_GIL_DISABLED)
-#define WALK_UNKNOWN "free-threaded CPython keeps its bytecode per thread"
 #elif PY_VERSION_HEX >= 0x030e0000
+#include <internal/pycore_frame.h>
 #include <internal/pycore_interpframe_structs.h>
 #elif PY_VERSION_HEX >= 0x030b0000
 #include <internal/pycore_frame.h>
@@ -34,6 +33,44 @@
 #include <stdint.h>
 
 #ifndef WALK_UNKNOWN
+
+#if PY_VERSION_HEX < 0x030e0000
+
+/* A local variable, or what lies on a frame's stack. */
+typedef PyObject *walk_slot;
+
+static inline PyObject *
+walk_object(walk_slot slot)
+{
+    return slot;
+}
+
+/* Whether SLOT is one of the references that its object counts. */
+static inline bool
+walk_counts(walk_slot Py_UNUSED(slot))
+{
+    return true;
+}
+
+#else
+
+/* The two low bits are tags.  0 and 1 are objects; to the count of one with 1, which has
+ * its owner elsewhere, the slot adds nothing.  The others are no objects. */
+typedef _PyStackRef walk_slot;
+
+static inline PyObject *
+walk_object(walk_slot slot)
+{
+    return (slot.bits & 2) == 0 ? (PyObject *)(slot.bits & ~(uintptr_t)1) : NULL;
+}
+
+static inline bool
+walk_counts(walk_slot slot)
+{
+    return (slot.bits & 3) == 0;
+}
+
+#endif
 
 /* Positions count instructions of this size. */
 #define CODE_UNIT_BYTES 2
@@ -63,7 +100,13 @@ walk_at(const walk_frame *frame)
     return (uint64_t)frame->f_lasti;
 }
 
-/* NULL for the interpreter's own frames, which Python never shows. */
+static inline PyCodeObject *
+walk_executable(const walk_frame *frame)
+{
+    return frame->f_code;
+}
+
+/* NULL for frames that Python itself never shows: the interpreter's own. */
 static inline const PyCodeObject *
 walk_code(const walk_frame *frame, uint64_t *position)
 {
@@ -118,7 +161,20 @@ walk_at(const walk_frame *frame)
 #endif
 }
 
-/* NULL for the interpreter's own frames, which Python never shows. */
+/* The code of a frame that is not the interpreter's own. */
+static inline PyCodeObject *
+walk_executable(const walk_frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030e0000
+    return (PyCodeObject *)(frame->f_executable.bits & ~(uintptr_t)1);
+#elif PY_VERSION_HEX >= 0x030d0000
+    return (PyCodeObject *)frame->f_executable;
+#else
+    return frame->f_code;
+#endif
+}
+
+/* NULL for frames that Python itself never shows: the interpreter's own. */
 static inline const PyCodeObject *
 walk_code(const walk_frame *frame, uint64_t *position)
 {
@@ -128,15 +184,7 @@ walk_code(const walk_frame *frame, uint64_t *position)
         return NULL;
     }
 #endif
-#if PY_VERSION_HEX >= 0x030e0000
-    /* The two low bits of a stack reference are tags. */
-    const PyCodeObject *code =
-        (const PyCodeObject *)(frame->f_executable.bits & ~(uintptr_t)3);
-#elif PY_VERSION_HEX >= 0x030d0000
-    const PyCodeObject *code = (const PyCodeObject *)frame->f_executable;
-#else
-    const PyCodeObject *code = frame->f_code;
-#endif
+    const PyCodeObject *code = walk_executable(frame);
     *position = walk_at(frame);
     if (frame->owner == FRAME_OWNED_BY_GENERATOR) {
         *position |= POSITION_IN_GENERATOR;
@@ -147,11 +195,7 @@ walk_code(const walk_frame *frame, uint64_t *position)
 static inline PyObject *
 walk_local(const walk_frame *frame, size_t index)
 {
-#if PY_VERSION_HEX >= 0x030e0000
-    return (PyObject *)(frame->localsplus[index].bits & ~(uintptr_t)3);
-#else
-    return frame->localsplus[index];
-#endif
+    return walk_object(frame->localsplus[index]);
 }
 
 /* False before a frame's first traceable instruction: Python does not show it yet. */

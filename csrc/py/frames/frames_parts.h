@@ -3,6 +3,9 @@
 #ifndef ML_FRAMES_PARTS_H
 #define ML_FRAMES_PARTS_H
 
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 

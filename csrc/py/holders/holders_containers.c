@@ -202,7 +202,7 @@ ml_name_in_container(ml_namer *n, size_t i, PyObject *object, PyObject *value)
 {
     PyTypeObject *deque = base_named(Py_TYPE(object), "collections.deque");
 
-    if (PyDict_Check(object)) {
+    if (ml_is_dict(object)) {
         return name_in_dict(n, i, object, value) == 0 ? 1 : -1;
     }
     if (PyList_Check(object) || PyTuple_Check(object)) {

@@ -7,6 +7,8 @@
 
 #include "holders/holders_frames.h"
 
+#include "frames/frames.h"
+
 #ifdef WALK_UNKNOWN
 
 /* Without a known layout, frames hold nothing known. */
@@ -31,7 +33,7 @@ ml_frame_within(PyObject *Py_UNUSED(object))
 
 int
 ml_frame_visit(const ml_frame *Py_UNUSED(frame), visitproc Py_UNUSED(visit),
-               void *Py_UNUSED(arg))
+               visitproc Py_UNUSED(uncounted), void *Py_UNUSED(arg))
 {
     return 0;
 }
@@ -83,13 +85,6 @@ ml_frame_name_of(const ml_frame *Py_UNUSED(frame), const PyObject *Py_UNUSED(obj
 
 #else
 
-#if PY_VERSION_HEX >= 0x030e0000
-/* The two low bits of a stack reference are tags. */
-#define REFERENCE(slot) ((PyObject *)((slot).bits & ~(uintptr_t)3))
-#else
-#define REFERENCE(slot) (slot)
-#endif
-
 static const walk_frame *
 layout(const ml_frame *frame)
 {
@@ -108,10 +103,20 @@ shown(const walk_frame *frame)
     return (const ml_frame *)frame;
 }
 
+/* The self-check has found them where we look: else, as where they are not known at all,
+ * they hold nothing. */
+static bool
+is_readable(void)
+{
+    const char *reason;
+
+    return ml_frames_supported(&reason);
+}
+
 const ml_frame *
 ml_frame_first(const PyThreadState *thread)
 {
-    return shown(walk_first(thread));
+    return is_readable() ? shown(walk_first(thread)) : NULL;
 }
 
 const ml_frame *
@@ -124,13 +129,7 @@ ml_frame_next(const ml_frame *frame)
 PyCodeObject *
 ml_frame_code(const ml_frame *frame)
 {
-#if PY_VERSION_HEX >= 0x030e0000
-    return (PyCodeObject *)REFERENCE(layout(frame)->f_executable);
-#elif PY_VERSION_HEX >= 0x030d0000
-    return (PyCodeObject *)layout(frame)->f_executable;
-#else
-    return layout(frame)->f_code;
-#endif
+    return walk_executable(layout(frame));
 }
 
 PyObject *
@@ -158,6 +157,17 @@ ml_frame_line(const ml_frame *frame)
         line = PyCode_Addr2Line(code, (int)offset);
     }
     return line > 0 ? line : code->co_firstlineno;
+}
+
+static int
+visit_slot(walk_slot slot, visitproc visit, visitproc uncounted, void *arg)
+{
+    PyObject *object = walk_object(slot);
+
+    if (object == NULL) {
+        return 0;
+    }
+    return walk_counts(slot) ? visit(object, arg) : uncounted(object, arg);
 }
 
 #if PY_VERSION_HEX < 0x030b0000
@@ -196,7 +206,7 @@ ml_frame_within(PyObject *object)
              PyAsyncGen_CheckExact(object)) {
         frame = ((PyGenObject *)object)->gi_frame;
     }
-    return (const ml_frame *)frame;
+    return is_readable() ? (const ml_frame *)frame : NULL;
 }
 
 PyObject *
@@ -209,7 +219,8 @@ ml_frame_locals(const ml_frame *frame)
 }
 
 static int
-visit_special(const ml_frame *frame, visitproc visit, void *arg)
+visit_special(const ml_frame *frame, visitproc visit, visitproc Py_UNUSED(uncounted),
+              void *arg)
 {
     Py_VISIT(layout(frame)->f_locals);
     Py_VISIT(layout(frame)->f_trace);
@@ -241,9 +252,9 @@ ml_frame_within(PyObject *object)
     else if ((PyGen_Check(object) || PyCoro_CheckExact(object) ||
               PyAsyncGen_CheckExact(object)) &&
              ((PyGenObject *)object)->gi_frame_state < FRAME_CLEARED) {
-        frame = (walk_frame *)(uintptr_t)((PyGenObject *)object)->gi_iframe;
+        frame = (walk_frame *)(uintptr_t) & ((PyGenObject *)object)->gi_iframe;
     }
-    return frame != NULL ? shown(frame) : NULL;
+    return frame != NULL && is_readable() ? shown(frame) : NULL;
 }
 
 PyObject *
@@ -255,20 +266,17 @@ ml_frame_locals(const ml_frame *frame)
 }
 
 static int
-visit_special(const ml_frame *frame, visitproc visit, void *arg)
+visit_special(const ml_frame *frame, visitproc visit, visitproc uncounted, void *arg)
 {
     const walk_frame *f = layout(frame);
 
     Py_VISIT((PyObject *)f->frame_obj);
     Py_VISIT(f->f_locals);
-#if PY_VERSION_HEX >= 0x030e0000
-    Py_VISIT(REFERENCE(f->f_funcobj));
-#elif PY_VERSION_HEX >= 0x030c0000
-    Py_VISIT(f->f_funcobj);
+#if PY_VERSION_HEX >= 0x030c0000
+    return visit_slot(f->f_funcobj, visit, uncounted, arg);
 #else
-    Py_VISIT((PyObject *)f->f_func);
+    return visit_slot((PyObject *)f->f_func, visit, uncounted, arg);
 #endif
-    return 0;
 }
 
 #endif
@@ -280,14 +288,17 @@ visit_special(const ml_frame *frame, visitproc visit, void *arg)
 #endif
 
 int
-ml_frame_visit(const ml_frame *frame, visitproc visit, void *arg)
+ml_frame_visit(const ml_frame *frame, visitproc visit, visitproc uncounted, void *arg)
 {
     Py_ssize_t count = count_locals(ml_frame_code(frame));
 
     for (Py_ssize_t i = 0; i < count; i++) {
-        Py_VISIT(REFERENCE(SLOTS(frame)[i]));
+        int result = visit_slot(SLOTS(frame)[i], visit, uncounted, arg);
+        if (result != 0) {
+            return result;
+        }
     }
-    return visit_special(frame, visit, arg);
+    return visit_special(frame, visit, uncounted, arg);
 }
 
 void
@@ -298,7 +309,10 @@ ml_frame_visit_stack(const ml_frame *frame,
     Py_ssize_t begin = count_locals(code);
 
     for (Py_ssize_t i = begin; i < begin + code->co_stacksize; i++) {
-        visit(REFERENCE(SLOTS(frame)[i]), arg);
+        walk_slot slot = SLOTS(frame)[i];
+        if (walk_counts(slot)) {
+            visit(walk_object(slot), arg);
+        }
     }
 }
 
@@ -310,7 +324,7 @@ ml_frame_name_of(const ml_frame *frame, const PyObject *object, uint32_t nth)
     PyObject *name = NULL;
 
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (REFERENCE(SLOTS(frame)[i]) == object) {
+        if (walk_object(SLOTS(frame)[i]) == object) {
             name = name_at(code, i);
             if (nth-- == 0) {
                 break;

@@ -22,12 +22,15 @@ const ml_frame *ml_frame_next(const ml_frame *frame);
 /* The frame within OBJECT, a frame object, generator or coroutine; NULL for others. */
 const ml_frame *ml_frame_within(PyObject *object);
 
-/* Visits locals, cells, the function, and locals outside the frame.  It skips a running
- * frame's stack, whose height is unknown. */
-int ml_frame_visit(const ml_frame *frame, visitproc visit, void *arg);
+/* Visits locals, cells, the function, and locals that are not in the frame; not what is
+ * on a running frame's stack, whose height is known to nobody.  UNCOUNTED is called for
+ * what FRAME refers to without being counted: since CPython 3.14 an argument may be the
+ * caller's. */
+int ml_frame_visit(const ml_frame *frame, visitproc visit, visitproc uncounted,
+                   void *arg);
 
-/* Visits possible references on the stack of running FRAME.  Old entries are included,
- * so a pointer may be dangling: only compare it. */
+/* Tells what may be on the stack of running FRAME, and counted: also what was there
+ * before, so that a pointer may lead nowhere and is good for comparison only. */
 void ml_frame_visit_stack(const ml_frame *frame,
                           void (*visit)(const void *address, void *arg), void *arg);
 

@@ -46,6 +46,12 @@ is_own(const ml_frame *frame)
     return text != NULL && strncmp(text, "memlab.", 7) == 0;
 }
 
+static int
+pass_by(PyObject *Py_UNUSED(object), void *Py_UNUSED(w))
+{
+    return 0;
+}
+
 #if PY_VERSION_HEX < 0x030b0000
 static void
 forgive_lent(const void *address, void *arg)
@@ -70,7 +76,7 @@ add_thread(ml_walk *w, const PyThreadState *thread, bool own)
         /* It must not be taken for the frame of a suspended generator. */
         uint32_t index = ml_walk_add_root(w, frame, ML_THING_FRAME);
         w->things[index].state = ML_WALK_OWN;
-        ml_frame_visit(frame, ml_walk_forgive, w);
+        ml_frame_visit(frame, ml_walk_forgive, pass_by, w);
     }
 #if PY_VERSION_HEX < 0x030b0000
     /* A call leaves its arguments on the caller's stack. */

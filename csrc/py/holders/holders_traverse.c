@@ -37,6 +37,19 @@ visit_object(PyObject *object, void *arg)
     return w->failed;
 }
 
+/* OBJECT does not count this reference: it is none of those that are to be met. */
+static int
+visit_uncounted(PyObject *object, void *arg)
+{
+    ml_walk *w = arg;
+    uint32_t index;
+
+    if (ml_walk_look_up(w, object, &index)) {
+        w->things[index].balance++;
+    }
+    return visit_object(object, arg);
+}
+
 static int
 visit_no_key(PyObject *object, void *arg)
 {
@@ -129,6 +142,14 @@ is_part(PyObject *key)
             is_named(key, "_buffers"));
 }
 
+#if PY_VERSION_HEX >= 0x030d0000
+static int
+visit_any(PyObject *Py_UNUSED(object), void *Py_UNUSED(arg))
+{
+    return 1;
+}
+#endif
+
 static void
 walk_dict(ml_walk *w, PyObject *dict)
 {
@@ -136,9 +157,9 @@ walk_dict(ml_walk *w, PyObject *dict)
     Py_ssize_t position = 0;
 
 #if PY_VERSION_HEX >= 0x030d0000
-    if (((PyDictObject *)dict)->ma_values != NULL) {
-        /* The values may be its object's own; keys are names. */
-        PyDict_Type.tp_traverse(dict, visit_object, w);
+    /* The values may be its object's own, which it only shows: the object refers to them. */
+    if (((PyDictObject *)dict)->ma_values != NULL &&
+        PyDict_Type.tp_traverse(dict, visit_any, NULL) == 0) {
         return;
     }
 #endif
@@ -167,7 +188,7 @@ mark_keys(ml_walk *w, PyObject *dict, bool mark)
     }
 }
 
-/* A defaultdict, or another with more than keys and values. */
+/* A frozendict, a defaultdict, or another that has more than keys and values. */
 static void
 walk_derived_dict(ml_walk *w, PyObject *dict)
 {
@@ -213,13 +234,13 @@ walk_object(ml_walk *w, PyObject *object)
 {
     int what = ml_walk_what(w, Py_TYPE(object));
 
-    w->contained = PyDict_Check(object) || PyList_Check(object) ||
+    w->contained = ml_is_dict(object) || PyList_Check(object) ||
                    PyTuple_Check(object) || PyAnySet_Check(object);
     if (PyDict_CheckExact(object)) {
         walk_dict(w, object);
         return;
     }
-    if (PyDict_Check(object)) {
+    if (ml_is_dict(object)) {
         walk_derived_dict(w, object);
         return;
     }
@@ -280,7 +301,7 @@ walk_thing(ml_walk *w, uint32_t index)
                                           visit_edge, w) < 0;
     }
     else if (thing.kind == ML_THING_FRAME) {
-        ml_frame_visit(thing.at, visit_object, w);
+        ml_frame_visit(thing.at, visit_object, visit_uncounted, w);
     }
     else if (thing.kind == ML_THING_THREAD) {
         visit_thread(thing.at, visit_object, w);

@@ -15,6 +15,17 @@
 
 #include "torch/bridge.h"
 
+/* A dict or, from CPython 3.15 on, a frozendict, which is none. */
+static inline bool
+ml_is_dict(PyObject *object)
+{
+#if PY_VERSION_HEX >= 0x030f0000
+    return PyDict_Check(object) || PyFrozenDict_CheckExact(object);
+#else
+    return PyDict_Check(object);
+#endif
+}
+
 /* ML_GRAPH_OBJECT, ML_GRAPH_NODE and ML_GRAPH_TENSOR are kinds of things too. */
 enum {
     ML_THING_STORAGE = 8, /* of a target tensor: never on a path */

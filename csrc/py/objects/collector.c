@@ -13,10 +13,9 @@
 #pragma GCC diagnostic ignored "-Wundef"
 #include <Python.h>
 
-/* How lists are reached.  COLLECTOR_LISTED: by gc.get_objects(). */
-#ifdef Py_GIL_DISABLED
-#define COLLECTOR_LISTED
-#elif PY_VERSION_HEX >= 0x030e0000
+/* From CPython 3.14 on, releases of one version have other lists: a public function walks
+ * them. */
+#if PY_VERSION_HEX >= 0x030e0000
 #define COLLECTOR_VISITED
 #else
 #include <internal/pycore_interp.h>
@@ -94,9 +93,26 @@ look(search *s, PyObject *object)
     }
 }
 
-/* The list of all objects must be freed before any Python code runs.  It refers to
- * tuples that other threads are still filling.  CPython raises SystemError in a thread
- * whose unfinished tuple has another reference. */
+#ifdef COLLECTOR_VISITED
+
+static int
+visit(PyObject *object, void *s)
+{
+    look(s, object);
+    return 1;
+}
+
+static void
+look_at_all(search *s)
+{
+    PyUnstable_GC_VisitObjects(visit, s);
+}
+
+#else
+
+/* The list of all objects must be gone before any Python code runs: it refers to tuples
+ * that other threads are still filling, and CPython raises SystemError in a thread whose
+ * unfinished tuple someone else refers to. */
 static void
 look_at_listed(search *s)
 {
@@ -111,34 +127,8 @@ look_at_listed(search *s)
     Py_XDECREF(gc);
 }
 
-#if defined(COLLECTOR_LISTED)
-
-static void
-look_at_all(search *s)
-{
-    look_at_listed(s);
-}
-
-#elif defined(COLLECTOR_VISITED)
-
-static int
-visit(PyObject *object, void *s)
-{
-    look(s, object);
-    return 1;
-}
-
-static void
-look_at_all(search *s)
-{
-    PyUnstable_GC_VisitObjects(visit, s);
-    (void)look_at_listed;
-}
-
-#else
-
-/* Where walks begin, and where another walk ends: heads of lists, and objects in them
- * that are reachable otherwise. */
+/* Where walks begin, and where the walk that comes there ends: the heads of the lists, and
+ * objects in them that can be had otherwise. */
 #define STARTS 256
 #define PLACES (4 * STARTS)
 #define MARKS (64 * STARTS)

@@ -310,7 +310,7 @@ copy(const std::vector<ml_stretch> &stretches, bool to_host)
     for (const ml_stretch &stretch : stretches) {
         devices.insert(stretch.device);
     }
-    if (!devices.empty() && cudaMemcpyAsync == nullptr) {
+    if (!devices.empty() && cudaStreamSynchronize == nullptr) {
         throw std::runtime_error(
             "this build of torch has its CUDA runtime inside, where memlab cannot call "
             "it; one with libcudart as a library of its own is needed");
