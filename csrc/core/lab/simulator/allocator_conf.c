@@ -388,7 +388,7 @@ read_backend(conf *c)
 }
 
 static int
-read_anything(conf *c) /* address space alone: no memory depends on it */
+read_anything(conf *c) /* of streams that C++ code gave a class */
 {
     if (is_token(c, c->at, "[")) {
         while (c->at < c->count && !is_token(c, c->at, "]")) {
@@ -396,6 +396,20 @@ read_anything(conf *c) /* address space alone: no memory depends on it */
         }
     }
     return c->at < c->count ? 0 : refuse(c, "a ']' is missing");
+}
+
+/* "0.5", of the device's memory, or "40G".  torch leaves out a value that is none. */
+static int
+read_reserve(conf *c)
+{
+    char *end;
+    double value = strtod(c->tokens[c->at], &end);
+    bool in_gib = *end == 'G';
+    if (end != c->tokens[c->at] && end[in_gib] == '\0' && value > 0) {
+        c->settings->reserve = value;
+        c->settings->reserve_in_gib = in_gib;
+    }
+    return 0;
 }
 
 /* By the version of torch that has them first, of those that are supported. */
@@ -422,7 +436,7 @@ static const struct {
     {"large_segment_size_mb", read_large_segment, 211},
     {"pinned_free_catch_all", read_flag, 212},
     {"throw_on_cudamalloc_oom", read_reject, 212},
-    {"expandable_segments_reserve", read_anything, 213},
+    {"expandable_segments_reserve", read_reserve, 213},
     {"expandable_segments_reserve_by_class", read_anything, 213},
 };
 
