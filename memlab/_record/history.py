@@ -32,8 +32,8 @@ def record_memory_history(
     device.  A later call keeps the events so far unless clear_history is true.
 
     Raises memlab.Error (a RuntimeError, with torch's words) for a bad value, and for
-    skip_actions, compile_context and global_record_annotations, which are torch's only;
-    and, as torch does, where there is no GPU: MemorySnapshot(source="cpu") records the
+    skip_actions, compile_context, global_record_annotations, record_pinned_host_memory
+    and record_cuda=False, which are torch's only; and, as torch does, where there is no GPU: MemorySnapshot(source="cpu") records the
     host's memory.
     """
     if isinstance(enabled, bool):
@@ -52,6 +52,8 @@ def _record(
     compile_context: bool = False,
     global_record_annotations: bool = False,
     skip_actions: object = None,
+    record_pinned_host_memory: bool = False,
+    record_cuda: bool = True,
 ) -> None:
     if enabled not in (None, "state", "all"):
         raise Error("expected state to be 'state', 'all', or None")
@@ -63,6 +65,8 @@ def _record(
         ("compile_context", compile_context),
         ("global_record_annotations", global_record_annotations),
         ("skip_actions", skip_actions),
+        ("record_pinned_host_memory", record_pinned_host_memory),
+        ("record_cuda=False", not record_cuda),
     ):
         if value:
             raise Error(

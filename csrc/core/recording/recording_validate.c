@@ -102,13 +102,14 @@ events_hold(const ml_recording *recording, const ml_device_trace *device)
     ml_event_cursor_init(&cursor, &device->events,
                          ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) |
                              ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node) |
-                             ML_EVENT_BIT(action));
+                             ML_EVENT_BIT(internal) | ML_EVENT_BIT(action));
     for (size_t i = 0; i < device->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (event->stack >= recording->stack_count ||
             event->origin_stack >= recording->stack_count ||
             event->metadata >= recording->string_count ||
             event->node >= recording->string_count ||
+            event->internal >= recording->string_count ||
             event->action >= ML_ACTION_COUNT) {
             return false;
         }

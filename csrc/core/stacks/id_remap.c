@@ -46,13 +46,15 @@ want_all(adoption *of, const ml_device_trace *trace, bool tags)
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &trace->events,
                          ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) |
-                             ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node));
+                             ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node) |
+                             ML_EVENT_BIT(internal));
     for (size_t i = 0; i < trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         want_stack(of, event->stack);
         want_stack(of, event->origin_stack);
         want_string(of, event->metadata);
         want_string(of, event->node);
+        want_string(of, event->internal);
     }
     for (size_t i = 0; i < trace->segment_count; i++) {
         want_stack(of, trace->segments[i].stack);
@@ -116,7 +118,10 @@ adopt_event(adoption *of, ml_device_trace *trace, ml_event *event)
     event->stack = stack;
     event->origin_stack = adopted(&of->stack_map, event->origin_stack);
     int result = adopt_string(of, trace, &event->metadata);
-    return result < 0 ? result : adopt_string(of, trace, &event->node);
+    if (result == 0) {
+        result = adopt_string(of, trace, &event->node);
+    }
+    return result < 0 ? result : adopt_string(of, trace, &event->internal);
 }
 
 /* EVENT, which number I became, where it is another. */
@@ -126,7 +131,7 @@ keep_adopted(ml_event_editor *editor, size_t i, const ml_event *event)
     const ml_event *now = ml_event_editor_see(editor, i);
     if (now->stack != event->stack || now->origin_stack != event->origin_stack ||
         now->metadata != event->metadata || now->node != event->node ||
-        now->flags != event->flags) {
+        now->internal != event->internal || now->flags != event->flags) {
         *ml_event_editor_at(editor, i) = *event;
     }
 }
@@ -139,7 +144,7 @@ adopt_all(adoption *of, ml_device_trace *trace, bool tags)
     ml_event_editor_init(&editor, &trace->events, 0,
                          ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) |
                              ML_EVENT_BIT(metadata) | ML_EVENT_BIT(node) |
-                             ML_EVENT_BIT(flags));
+                             ML_EVENT_BIT(internal) | ML_EVENT_BIT(flags));
     for (size_t i = 0; i < trace->event_count && result == 0; i++) {
         ml_event event = *ml_event_editor_see(&editor, i);
         result = adopt_event(of, trace, &event);

@@ -436,8 +436,8 @@ static const struct {
     {"large_segment_size_mb", read_large_segment, 211},
     {"pinned_free_catch_all", read_flag, 212},
     {"throw_on_cudamalloc_oom", read_reject, 212},
-    {"expandable_segments_reserve", read_reserve, 213},
-    {"expandable_segments_reserve_by_class", read_anything, 213},
+    {"expandable_segments_reserve", read_reserve, 215},
+    {"expandable_segments_reserve_by_class", read_anything, 215},
 };
 
 static int

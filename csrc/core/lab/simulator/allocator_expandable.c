@@ -17,7 +17,8 @@ ml_expandable_bytes(const ml_allocator *a, bool small)
 {
     uint64_t page = ml_expandable_page(a, small);
     uint64_t bytes = a->total_bytes + a->total_bytes / 8;
-    double unit = a->settings.reserve_in_gib ? (double)(1 << 30) : (double)a->total_bytes;
+    double unit =
+        a->settings.reserve_in_gib ? (double)(1 << 30) : (double)a->total_bytes;
     double reserve = a->settings.reserve * unit;
     if (reserve > 0 && reserve < (double)bytes) {
         bytes = (uint64_t)reserve;
@@ -100,7 +101,7 @@ find_place(ml_allocator *a, const ml_request *r, uint32_t *out)
     like.pool = r->pool;
     like.small = r->small;
     int error = ml_expandable_add(a, addr, bytes, &like, out);
-    /* Up to torch 2.13 the space stays also where no device of this size has so much. */
+    /* Up to torch 2.14 the space stays also where no device of this size has so much. */
     return error != 0 ? error : bytes >= r->bytes;
 }
 

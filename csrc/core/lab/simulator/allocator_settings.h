@@ -27,7 +27,8 @@ typedef struct ml_allocator_settings {
     bool expandable_segments;
     bool reject_early;  /* throw_on_cudamalloc_oom: refuse before the driver is asked */
     bool capture_reuse; /* graph_capture_record_stream_reuse */
-    double reserve; /* expandable_segments_reserve: a part of the device's memory, or GiB;
+    double
+        reserve; /* expandable_segments_reserve: a part of the device's memory, or GiB;
                        0: 9/8 of the memory */
     bool reserve_in_gib;
     /* From the version. */
@@ -37,7 +38,7 @@ typedef struct ml_allocator_settings {
         pools_stop_release; /* a pool in use, be it no capture, holds back frees (<= 2.12) */
     bool lend_first; /* pools for use on OOM are asked before memory is released */
     bool
-        gives_space_back; /* address space too small for its request is not kept (>= 2.14) */
+        gives_space_back; /* address space too small for its request is not kept (>= 2.15) */
 } ml_allocator_settings;
 
 /* VERSION: 206 to 299, as 100 * major + minor; others are ML_EINVALID. */
