@@ -310,7 +310,7 @@ def main(rank, folder):
     )
     objects = [None, None]
     # From torch 2.15 on a kernel finds the largest size, and kernels do nothing here.
-    if not hasattr(dist, "all_gather_single"):
+    if not hasattr(dist.distributed_c10d, "all_gather_single"):
         dist.all_gather_object(objects, {"loss": 1.5, "name": "a"})
     count = torch.tensor([3, 4], device="cuda")
     dist.broadcast(count, 0)
