@@ -48,7 +48,7 @@ def run(options):
     from memlab._export import export
     from memlab._files import load
 
-    # Before a long file is read.
+    # Fails before a long file is read.
     to = options.to or export.format_of(options.out)
     recording = load.read_recording(options.file)
     export.convert(

@@ -1,4 +1,4 @@
-"""What commands that run a program share: whose memory counts, and the program."""
+"""Options shared by commands that run a program: the device, and the program."""
 
 import argparse
 
@@ -30,13 +30,14 @@ def add_program(command):
     )
     command.add_argument("program", help="script to run, or module with -m")
     rest = command.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    # Or argparse names them among what is missing.
+    # Otherwise argparse lists it among missing arguments.
     rest.required = False
 
 
 def separate_phantom(argv, values):
-    """ARGV with --phantom as --phantom=, which names no GPU: argparse would take the
-    program after it for the name of one.  VALUES: options with a value of their own."""
+    """ARGV with --phantom as --phantom=, without a GPU: argparse would read the
+    program's name as the GPU's.  VALUES: options that take a value.
+    """
     separate = list(argv)
     at = 1
     while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":

@@ -1,6 +1,7 @@
-"""`memlab merge`: the recordings of several ranks as one, and which rank stands out.
+"""`memlab merge`: the recordings of several ranks as one, and the rank that stands out.
 
-Owns which files are of which rank, and the words of the table; all figures are the core's.
+Owns which files belong to which rank, and the words of the table; the core has the
+figures.
 """
 
 from __future__ import annotations
@@ -23,33 +24,34 @@ if TYPE_CHECKING:
 
 __all__ = ["merge", "ranks"]
 
-# In a folder the first of these that a rank has is taken: a .mlab file has every event.
+# In a folder, the first of these that a rank has is read: a .mlab file has every event.
 _ENDINGS = (".mlab", ".pickle", ".pickle.gz")
 _RANK = re.compile(r"rank[_-]?(\d{1,9})(?!\d)")
-# What of a difference is told: until the rest is this share of it, and no more than so many.
+# A difference is listed until this share of it is left, up to that many lines.
 _REST = 0.1
 _MOST = 5
 _MISSING = 8
 
 
 def _rank_in(name):
-    """The rank that a file's NAME says, as in rank3.mlab; -1: none."""
+    """The rank in a file's NAME, as in rank3.mlab; -1: none."""
     found = _RANK.findall(name)
     return int(found[-1]) if found else -1
 
 
 def _in_folder(folder):
-    """The recordings of the ranks in FOLDER, one a rank.
+    """The recordings of the ranks in FOLDER, one per rank.
 
-    A name that is no more than the rank's comes first; else there is one, as trainers'
-    callbacks leave it.  The same name with several endings is one recording.
+    A name that consists only of the rank's comes first; otherwise there must be one, as
+    trainers' callbacks write it.  The same name with several endings is one recording.
     """
     stems = {}
     for name in sorted(os.listdir(folder)):
         ending = next((e for e in _ENDINGS if name.endswith(e)), None)
         if ending is not None and not name.startswith("."):
             stems.setdefault(name[: -len(ending)], set()).add(ending)
-    # What other ranks' names add "_rank1" to is rank 0's, as names.apart() has it.
+    # Other ranks' names are rank 0's with "_rank1" and so on added, as in
+    # names.apart().
     first = {stem.rpartition("_rank")[0] for stem in stems if re.search(r"_rank\d+$", stem)}
     found = {}
     for stem, endings in stems.items():
@@ -87,7 +89,7 @@ def _paths(arguments):
 
 
 class _Seen:
-    """Which file each rank came from: two of one rank are not of one run."""
+    """Each rank's file: two files of one rank are not of one run."""
 
     def __init__(self):
         self.files = {}
@@ -102,7 +104,7 @@ class _Seen:
 
 
 def _each(paths):
-    """(recording, file, rank) of each of PATHS, as the core takes them."""
+    """(recording, file, rank) of each of PATHS, for the core."""
     seen = _Seen()
     for path in paths:
         recording = load.read_recording(path)
@@ -112,28 +114,28 @@ def _each(paths):
             rank = named if rank is None and len(known) == 1 else rank
             if rank is not None and rank >= 0:
                 seen.check(rank, path)
-        # Names of files may be any bytes; the core takes texts.
+        # Names of files may be any bytes; the core takes text.
         yield recording, path.encode("utf-8", "backslashreplace").decode(), named
-        del recording  # or it would be there beside the next
+        del recording  # or it would coexist with the next one
 
 
 def merge(paths: Sequence[_Path]) -> Recording:
-    """One recording of the files of several ranks, or of the folders that hold them.
+    """One recording of several ranks' files, or of folders with such files.
 
-    PATHS are those of .mlab files, snapshot pickles, or folders in which each rank has one
-    whose name tells its number, as rank0.mlab does.  Every device of every rank becomes a
-    device, clocks are aligned; docs/TRAINERS.md says how.  One file is read at a time.
-    Raises memlab.Error for two files of one rank, SnapshotError for what is no recording,
-    OSError, ValueError for recordings of different sources.
+    PATHS: .mlab files, snapshot pickles, or folders in which each rank has a file whose
+    name has its number, as in rank0.mlab.  Every device of every rank becomes a device,
+    and clocks are aligned (docs/TRAINERS.md).  One file is read at a time.  Raises
+    memlab.Error for two files of one rank, SnapshotError for a file that is no
+    recording, OSError, and ValueError for recordings of different sources.
     """
     return _core.merge(_each(list(_paths(paths))))
 
 
 def read_all(paths: Sequence[str]) -> Recording:
-    """The recording in the file at the one of PATHS, or what merge() makes of several.
+    """The recording in the file at the only path of PATHS, or the result of merge() for
+    several.
 
-    Raises what merge() does; what could not be read of a single file is for the caller to
-    tell.
+    Raises the errors of merge().  The caller reports unreadable parts of a single file.
     """
     if len(paths) == 1:
         return load.read_recording(paths[0], quiet=True)
@@ -141,7 +143,7 @@ def read_all(paths: Sequence[str]) -> Recording:
 
 
 def read(path: _Path) -> Recording:
-    """Likewise in the file at PATH; of a folder, that of all ranks in it."""
+    """The same for PATH, a file, or a folder with all its ranks."""
     return read_all([*_paths([path])])
 
 
@@ -149,7 +151,7 @@ def read(path: _Path) -> Recording:
 
 
 def _rank_rows(recording):
-    """A dict a rank, without what needs the others; and its peak answer, or None."""
+    """A dict per rank, with what needs no other rank; and its peak answer, or None."""
     for known in recording.ranks():
         peaks = [recording.peak(d["device"]) for d in known["devices"]]
         top = max(peaks, key=lambda p: p["peak"]["allocated_bytes"], default=None)
@@ -169,14 +171,14 @@ def _rank_rows(recording):
 def ranks(recording: Recording) -> MergedRanks:
     """The ranks of a merged RECORDING by peak, and why the highest is higher.
 
-    A dict, described in docs/REPORT.md, sizes in bytes, times in unix microseconds.
+    A dict, described in docs/REPORT.md; sizes are in bytes, times in unix microseconds.
     Raises MemoryError.
     """
     rows = list(_rank_rows(recording))
     rows.sort(key=lambda row: -row["peak_allocated_bytes"])  # ranks are in order
     used = [row for row in rows if row["device"] is not None]
     worst = used[0] if used else None
-    # The lower of the two in the middle: of two ranks the other one.
+    # The lower of the two medians: with two ranks, the other one.
     middle = used[len(used) // 2] if used else None
     difference = None
     if len(used) > 1:
@@ -285,7 +287,7 @@ def _line_words(line):
 
 
 def _shown(lines, whole):
-    """How many of LINES are told: until little of the WHOLE is left."""
+    """How many of LINES to list: until little of the WHOLE is left."""
     rest = whole
     for count, line in enumerate(lines[:_MOST]):
         if abs(rest) <= _REST * abs(whole):
@@ -367,7 +369,7 @@ def _clocks(rows):
 
 
 def text(recording: Recording, answer: MergedRanks | None = None) -> str:
-    """The table of the ranks of RECORDING for people, and why the highest is higher."""
+    """The table of RECORDING's ranks as text, and why the highest is higher."""
     answer = answer or ranks(recording)
     rows: list[Any] = answer["ranks"]
     out = [f"Ranks by peak: {len(rows)}"]
