@@ -6,6 +6,11 @@ PYTHON ?= python3
 MEMLAB_VENV ?= .venv
 # What pip installs as torch.  The tests are held to this version.
 TORCH ?= torch==2.11.0
+# Where `make test-torch` makes its virtual environment: one for each torch.
+TORCH_VENV ?= .venv-$(subst =,,$(TORCH))
+# The tests that look closest at torch: its events, allocator, phantom device and autograd.
+TORCH_TESTS ?= tests/native tests/lab/test_allocator_model.py tests/phantom tests/record \
+    tests/attribution tests/lend tests/objects
 # Where `make test-composer` makes its virtual environment.
 COMPOSER_VENV ?= .venv-composer
 # How many processes run the Python tests, each a file at a time.
@@ -55,8 +60,8 @@ CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell com
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: help setup demo test test-c test-cpu test-composer programs test-nightly build debug \
-    asan tsan valgrind cov format lint wasm bench wheel wheels clean
+.PHONY: help setup demo test test-c test-cpu test-torch test-composer programs test-nightly \
+    build debug asan tsan valgrind cov format lint wasm bench wheel wheels clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -74,6 +79,11 @@ test: setup test-c ## Run all tests
 
 test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
 	$(PYTEST) -m "not cuda" $(PYTEST_ARGS)
+
+test-torch: ## Run the tests that look closest at torch on another, TORCH=torch==2.14.1
+	@PYTHON='$(PYTHON)' tools/setup.sh '$(TORCH_VENV)' '$(TORCH)'
+	$(TORCH_VENV)/bin/python -m pytest $(TORCH_TESTS) -n $(JOBS) --dist loadfile \
+	    --no-loadscope-reorder --timeout=900 $(PYTEST_ARGS)
 
 # What the nightly tests do instead of the amounts of `make test`; some hours in all.
 NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_RECORDING_FORKS=1000 \

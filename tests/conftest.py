@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cuda_here import has_gpu, why_no_cuda, why_no_torch
+from cuda_here import has_gpu, why_no_cuda, why_no_torch, why_not_measured
 from viewer_pages import chromium, open_page, show  # noqa: F401
 from warm import end as end_parents
 from warm import run as run_warm
@@ -37,6 +37,8 @@ def pytest_sessionfinish():
 def pytest_runtest_setup(item):
     if item.get_closest_marker("cuda") and why_no_cuda():
         pytest.skip(why_no_cuda())
+    if item.get_closest_marker("h200") and why_not_measured():
+        pytest.skip(why_not_measured())
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 10u
+#define ML_ABI_VERSION 11u
 
 /* A list whose numbers are in files has entries XX(name, number, text): the number
  * stands where a reader looks, and moving a line changes none.  Its count is 0
@@ -70,7 +70,20 @@ enum ml_action {
     ML_ACTION_COUNT = 0 ML_ACTIONS(ML_NUMBERED_ONE)
 };
 
-/* Whether ACTION frees a block. */
+/* Which OTHER an event is, of those that torch has and that change no memory: name,
+ * number, text.  The numbers are in files. */
+#define ML_OTHERS(XX) \
+    XX(UNKNOWN, 0, "other") \
+    XX(ANNOTATE, 1, "annotate") /* the user's words about the block at addr */
+
+enum ml_other {
+#define XX(name, number, text) ML_OTHER_##name = (number),
+    ML_OTHERS(XX)
+#undef XX
+    ML_OTHER_COUNT = 0 ML_OTHERS(ML_NUMBERED_ONE)
+};
+
+/* Whether ACTION gives back a block. */
 static inline int
 ml_action_frees_block(unsigned action)
 {
@@ -125,6 +138,8 @@ typedef struct ml_event {
     /* Of a FREE_REQUESTED: how many events of the device came between the last use
      * of the block by an operator and this one, plus 1.  0: not known. */
     uint32_t unused;
+    uint32_t internal; /* string id of what torch's allocator notes; 0: nothing */
+    uint32_t other;    /* of an OTHER: enum ml_other */
 } ml_event;
 
 /* Every member of ml_event: name, member, type. */
@@ -147,7 +162,9 @@ typedef struct ml_event {
     XX(next_thread, next_thread, uint16_t) \
     XX(action, action, uint8_t) \
     XX(flags, flags, uint8_t) \
-    XX(unused, unused, uint32_t)
+    XX(unused, unused, uint32_t) \
+    XX(internal, internal, uint32_t) \
+    XX(other, other, uint32_t)
 
 /* Columns of an event that snapshots keep by what they hold, in the order of their
  * keys: name, key, member, what it holds, whose key it is.  0 says nothing.
@@ -159,6 +176,7 @@ typedef struct ml_event {
 #define ML_EVENT_COLUMNS(XX) \
     XX(USER_METADATA, "user_metadata", metadata, STRING, TORCH) \
     XX(POOL_ID, "pool_id", pool, POOL, TORCH) \
+    XX(INTERNAL_METADATA, "internal_metadata", internal, STRING, TORCH) \
     XX(TIME, "time", time, REST, MEMLAB) \
     XX(THREAD, "thread", thread, U32, MEMLAB) \
     XX(AUTOGRAD_THREAD, "autograd_thread", autograd_thread, U16, MEMLAB) \
@@ -171,7 +189,9 @@ typedef struct ml_event {
 /* Sparse columns, of 32 bits: packed only where they are not 0.  Member, number,
  * text; the numbers are in files, and 3 is the last that fits. */
 #define ML_SPARSE_COLUMNS(XX) \
-    XX(unused, 0, "unused") /* of a free: events since its block was used, plus 1 */
+    XX(unused, 0, "unused") /* of a free: events since its block was used, plus 1 */ \
+    XX(internal, 1, "internal") /* string id of the allocator's own note */ \
+    XX(other, 2, "other")       /* of an action 9: enum ml_other */
 
 enum {
     ML_SPARSE_COLUMN_COUNT = 0 ML_SPARSE_COLUMNS(ML_NUMBERED_ONE)
@@ -181,7 +201,9 @@ enum {
 typedef struct ml_event_text {
     const char *metadata; /* the user's, of metadata_bytes bytes */
     size_t metadata_bytes;
-    const char *node; /* mangled C++ type of the running node, static; NULL: none */
+    const char *node;     /* mangled C++ type of the running node, static; NULL: none */
+    const char *internal; /* the allocator's own note, of internal_bytes bytes */
+    size_t internal_bytes;
 } ml_event_text;
 
 #define ML_DEVICE_MAX 64

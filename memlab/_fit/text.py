@@ -2,6 +2,9 @@
 
 from memlab._text import wording
 
+# The torch that ran on the GPU whose context and libraries the phantom device takes.
+_MEASURED = "2.11"
+
 _CATEGORIES_SHOWN = 6
 _LINES_SHOWN = 5
 
@@ -163,6 +166,11 @@ def _notes(answer):
                 f"cuda:{item['device']} was full {_times(item['retries'])}; torch freed its "
                 "cache to continue, which costs time."
             )
+    if not answer["torch"].startswith(f"{_MEASURED}."):
+        yield (
+            "What CUDA takes outside torch was measured on an H200 with torch "
+            f"{_MEASURED}, not with torch {answer['torch']}."
+        )
     for note in answer["notes"]:
         yield f"{note[0].upper()}{note[1:]}."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 
 from memlab import _core
@@ -13,13 +14,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memlab._answers import Ledger, Stats
 
-# Bits of ml_recording.keys: optional keys of the snapshot schema, by torch version.
+# Bits of ml_recording.keys: optional keys of the snapshot schema.
 _KEY_COMPILE_CONTEXT = 0x01
 _KEY_USER_METADATA = 0x02
 _KEY_POOL_ID = 0x04
 _KEY_EXTERNAL_ANNOTATIONS = 0x08
 _KEY_ALLOCATOR_SETTINGS = 0x10
 _KEY_HOST = 0x20
+_KEY_INTERNAL_METADATA = 0x40
 
 _queued = set()
 # Sources whose devices exist.
@@ -192,18 +194,25 @@ def parse_device(device) -> tuple[str, int]:
 
 
 def dialect_keys() -> int:
-    """The optional keys that the running torch's snapshots have, as a bit mask."""
-    torch = sys.modules.get("torch")
-    version = (2, 11)
-    if torch is not None:
-        version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    """The optional keys that the running torch's snapshots have, as a bit mask: by the
+    functions and parameters of torch that came with them (docs/TORCH_VERSIONS.md)."""
     keys = _KEY_ALLOCATOR_SETTINGS | _KEY_EXTERNAL_ANNOTATIONS
-    if version >= (2, 8):
-        keys |= _KEY_COMPILE_CONTEXT
-    if version >= (2, 10):
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return keys | _KEY_COMPILE_CONTEXT | _KEY_USER_METADATA
+    memory = torch.cuda.memory
+    record = getattr(memory, "_record_memory_history_impl", None)
+    parameters = inspect.signature(record).parameters if record else ()
+    for name, key in (
+        ("compile_context", _KEY_COMPILE_CONTEXT),
+        ("record_pinned_host_memory", _KEY_HOST),
+    ):
+        keys |= key if name in parameters else 0
+    if hasattr(memory, "_set_memory_metadata"):
         keys |= _KEY_USER_METADATA
-    if version >= (2, 12):
+    if hasattr(memory, "_annotate_tensor"):
+        keys |= _KEY_INTERNAL_METADATA
+    # Nothing that Python sees came with it.
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12):
         keys |= _KEY_POOL_ID
-    if version >= (2, 13):
-        keys |= _KEY_HOST
     return keys

@@ -33,10 +33,10 @@ def record_memory_history(
     device records only that device.  max_entries counts events per device.  A later
     call keeps the events so far unless clear_history is true.
 
-    Raises memlab.Error (a RuntimeError, with torch's words) for an invalid value, and
-    for skip_actions, compile_context and global_record_annotations, which only torch
-    has.  As in torch, it also raises without a GPU: MemorySnapshot(source="cpu")
-    records the host's memory.
+    Raises memlab.Error (a RuntimeError, with torch's words) for a bad value, and for
+    skip_actions, compile_context, global_record_annotations, record_pinned_host_memory
+    and record_cuda=False, which are torch's only; and, as torch does, where there is no GPU: MemorySnapshot(source="cpu") records the
+    host's memory.
     """
     if isinstance(enabled, bool):
         _record_legacy(enabled, *args, **kwargs)
@@ -54,6 +54,8 @@ def _record(
     compile_context: bool = False,
     global_record_annotations: bool = False,
     skip_actions: object = None,
+    record_pinned_host_memory: bool = False,
+    record_cuda: bool = True,
 ) -> None:
     if enabled not in (None, "state", "all"):
         raise Error("expected state to be 'state', 'all', or None")
@@ -65,6 +67,8 @@ def _record(
         ("compile_context", compile_context),
         ("global_record_annotations", global_record_annotations),
         ("skip_actions", skip_actions),
+        ("record_pinned_host_memory", record_pinned_host_memory),
+        ("record_cuda=False", not record_cuda),
     ):
         if value:
             raise Error(

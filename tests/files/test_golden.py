@@ -58,6 +58,10 @@ def numbers():
         lane.append(by_hand.context(frees, flags=32, metadata=4, **calm))
         if action == 1:
             lane[-1] += by_hand.unused(0)
+        if action == 0:
+            lane[-1] += by_hand.sparse(1, 4)
+        if action == 9:
+            lane[-1] += by_hand.sparse(2, 1)
         lane[-1] += by_hand.event(
             action,
             time=1000,
@@ -121,7 +125,8 @@ def recording(tmp_path):
 def test_actions_and_flags(recording, tmp_path):
     read = plain(recording, tmp_path)
     events = read["device_traces"][0]
-    assert [each["action"] for each in events] == ACTIONS + ["alloc"] * 6
+    actions = [*ACTIONS[:9], "annotate", *["alloc"] * 6]
+    assert [each["action"] for each in events] == actions
     assert [each["time_us"] for each in events] == [10**15 + i + 1 for i in range(16)]
     assert events[0]["frames"] == [
         {"name": "train", "filename": "train.py", "line": 12},
@@ -133,6 +138,7 @@ def test_actions_and_flags(recording, tmp_path):
     assert [ord(each) - 0x40 for each in known["flags"]] == [32] * 10 + list(FLAGS)
     assert known["node"] == [""] * 10 + ["AddmmBackward0"] + [""] * 5
     assert known["unused"] == [0, 1] + [0] * 14
+    assert known["internal_metadata"] == ["user"] + [""] * 15
     assert known["uses"] == {"addr": [HELD + 5 * MIB], "position": [12]}
 
 

@@ -488,6 +488,7 @@ def on_an_h200(name, conf=""):
 
 
 @needs_torch
+@pytest.mark.h200
 @pytest.mark.parametrize("name", ["mlp_cuda_graph", "conv3d"])
 def test_as_much_as_on_an_h200(name, monkeypatch):
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)

@@ -114,7 +114,7 @@ driver_release(void *self, uint64_t addr, uint64_t bytes)
 {
     run *running = self;
 
-    if (ml_placement_give(running->placement, addr) != granules(bytes)) {
+    if (ml_placement_give(running->placement, addr) != bytes) {
         differ(running, "the model releases a reservation that is none: %" PRIx64,
                addr);
     }

@@ -28,6 +28,9 @@ EDGES = [
     20 * MIB, 32 * MIB, 40 * MIB, 64 * MIB, 128 * MIB,
 ]  # fmt: skip
 
+#: Of address space, which torch takes for an expandable segment.  The device has 8 GiB.
+RESERVES = ["0.1", "0.5", "1G", "2.5G", "20G"]
+
 #: How torch ends a process where it fails an assertion in a destructor, or reads what it
 #: has freed: after a program, when its pools are dropped.
 ENDS = (signal.SIGABRT, signal.SIGSEGV)
@@ -50,7 +53,7 @@ def divisions(r):
     return "[" + ",".join(pairs) + "]"
 
 
-def lasting_settings(r, version, rounding):
+def lasting_settings(r, version, rounding, reserve):
     """The settings that a program keeps: to change them while it has memory makes torch
     hand the driver what the driver refuses.  All that torch would keep from the program
     before are among them."""
@@ -59,6 +62,10 @@ def lasting_settings(r, version, rounding):
     if version >= 211:
         large = r.choice([20] * 10 + [11, 12, 24, 40, 64])
         keys.append(f"large_segment_size_mb:{large}")
+    if reserve:
+        keys.append(
+            f"expandable_segments_reserve:{r.choice(['1.125'] * 4 + RESERVES)}"
+        )
     if rounding:
         keys.append(f"max_non_split_rounding_mb:{large + r.choice([1, 5, 20, 80])}")
     if r.random() < 0.4:
@@ -199,7 +206,7 @@ def programs(seed, runner, requests=400):
             fraction = a_fraction(r)
         left = int(memory * r.choice([0.02, 0.05, 0.1, 0.3, 1]))
         ballast = max(0, (memory - left) // (2 * MIB) * (2 * MIB))
-        lasting = lasting_settings(r, runner.version, rounding)
+        lasting = lasting_settings(r, runner.version, rounding, runner.reserve)
         conf = settings(r, runner.version, lasting)
         chooser = Chooser(r, runner.version, lasting, fraction > 0, requests)
         yield Program(name, conf, fraction, ballast, chooser)
@@ -228,6 +235,12 @@ class Runner:
             getattr(torch._C, "_accelerator_setAllocatorSettings", None)
             or torch._C._cuda_cudaCachingAllocator_set_allocator_settings  # up to 2.8
         )
+        # Of the versions that know it, each program sets it, as torch keeps it.
+        try:
+            self.set_settings("expandable_segments_reserve:1.125")
+            self.reserve = True
+        except (RuntimeError, ValueError):
+            self.reserve = False
         self.memory_ends = self.memory_end()
 
     def memory_end(self):

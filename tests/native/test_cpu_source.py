@@ -264,7 +264,8 @@ atexit.register(lambda: torch.empty(10))
 {ending}
 """
         )
-        assert done.stderr == "", ending
+        # Triton 3.9 tells at the end what its own objects leaked.
+        assert done.stderr.partition("nanobind: ")[0] == "", ending
 
 
 def test_enabling_a_million_times_leaves_torch_as_it_was():

@@ -269,6 +269,7 @@ KINDS = ["ddp_unused", "fsdp2", "tp", "ddp_view", "fsdp2_keep", "fsdp2_mixed", "
 
 @needs_torch
 @pytest.mark.nightly
+@pytest.mark.h200
 def test_ranks_reach_the_peaks_of_two_h200s():
     kinds = KINDS[: amount("RANK_KINDS", 3)]
     said = output(PROGRAMS / "ranks_train.py", arguments=kinds, forked=True, devices=2)
@@ -284,6 +285,7 @@ def test_ranks_reach_the_peaks_of_two_h200s():
 
 @needs_torch
 @pytest.mark.nightly
+@pytest.mark.h200
 def test_compiled_programs_reach_the_peaks_of_an_h200():
     # The two are within 512 bytes, and 1 %.
     kinds = [kind for kind in COMPILED if kind not in ("gpt2", "convolutions")]

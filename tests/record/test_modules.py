@@ -367,8 +367,11 @@ weight, mean, modules, categories = known()
 assert (weight, mean) == (4 << 20, 8192), (weight, mean)
 # Weight and bias, and their gradients; the norm's weight and bias, and theirs.
 assert categories["parameter"] == (4 << 20) + 3 * 8192, categories
-assert categories["gradient"] == categories["parameter"], categories
-assert modules["0"] >= 2 * ((4 << 20) + 8192), modules
+# The peak is at the end, or from torch 2.15 on, which takes cuBLAS's workspace for each
+# product alone, before the bias's gradient is made.
+later = categories["parameter"] - categories["gradient"]
+assert later in (0, 8192), categories
+assert modules["0"] >= 2 * ((4 << 20) + 8192) - later, modules
 """, warm=True)
 
 

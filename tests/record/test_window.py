@@ -499,7 +499,9 @@ def test_on_a_gpu_and_at_the_end_of_a_program(phantom_run, tmp_path):
     program = PROGRAM.format(tests=str(Path(__file__).parent))
     done = phantom_run(program, check=False)
     assert done.stdout == "all is well\n", done.stderr
-    assert done.stderr.endswith("KeyError: \"the program's own\"\n"), done.stderr
+    # Triton 3.9 has more to say at the end of a program that failed.
+    said = done.stderr.partition("nanobind: ")[0]
+    assert said.endswith("KeyError: \"the program's own\"\n"), done.stderr
     assert files(tmp_path / "fails") == [
         "torch_traces/rank0.2.memory_snapshot.html",
         "torch_traces/rank0.2.memory_snapshot.pickle",

@@ -1,6 +1,7 @@
 """Whether programs can use CUDA here, possibly the phantom's."""
 
 import functools
+import importlib.metadata
 import importlib.util
 import platform
 import sys
@@ -20,6 +21,19 @@ def why_no_torch():
     if importlib.util.find_spec("torch") is None:
         return "torch is not installed"
     return None
+
+
+#: The torch that ran on the H200 whose figures tests compare with.
+MEASURED = "2.11.0"
+
+
+@functools.cache
+def why_not_measured():
+    """The reason why nothing here can be compared with the H200's figures, or None."""
+    if why_no_torch():
+        return why_no_torch()
+    version = importlib.metadata.version("torch").partition("+")[0]
+    return None if version == MEASURED else f"measured with torch {MEASURED}, not {version}"
 
 
 @functools.cache

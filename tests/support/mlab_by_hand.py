@@ -59,7 +59,11 @@ def context(frees, *, flags, thread, autograd_thread, stream, pool, metadata):
 
 
 def unused(events):
-    return bytes([13 | 3 << 4]) + struct.pack("<I", events + 1)
+    return sparse(0, events + 1)
+
+
+def sparse(column, number):
+    return bytes([13 | 3 << 4 | column << 6]) + struct.pack("<I", number)
 
 
 def state(*, time, addr, size, stack, block, flags, thread, action):

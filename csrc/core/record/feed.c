@@ -108,6 +108,11 @@ begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
     record->thread = ml_feed_thread_number();
     record->metadata = 0;
     record->node = 0;
+    record->internal = 0;
+    if (text != NULL && text->internal_bytes > 0) {
+        record->internal =
+            ml_stacks_string(feed->stacks, text->internal, text->internal_bytes);
+    }
     if (text != NULL && text->metadata_bytes > 0) {
         record->metadata =
             ml_stacks_string(feed->stacks, text->metadata, text->metadata_bytes);

@@ -313,6 +313,7 @@ typedef struct ml_rank {
     XX(EVENT_STREAM, "event.stream", EVENT, 1) \
     XX(EVENT_TIME, "event.time_us", EVENT, 1) \
     XX(EVENT_USER_METADATA, "event.user_metadata", EVENT, 1) \
+    XX(EVENT_INTERNAL_METADATA, "event.internal_metadata", NONE, 0) \
     XX(EVENT_POOL_ID, "event.pool_id", EVENT, 1) \
     XX(EVENT_FRAMES, "event.frames", NONE, 0) \
     XX(FRAME, "frame", NONE, 0) \
@@ -356,6 +357,7 @@ enum ml_unread {
 #define ML_KEY_EXTERNAL_ANNOTATIONS 0x08u
 #define ML_KEY_ALLOCATOR_SETTINGS 0x10u
 #define ML_KEY_HOST 0x20u
+#define ML_KEY_INTERNAL_METADATA 0x40u /* of the events that have one */
 
 /* An object made from a recording and kept with it, and how it is freed. */
 typedef struct ml_attached {

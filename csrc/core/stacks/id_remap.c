@@ -82,6 +82,7 @@ want_all(adoption *of, const ml_device_trace *trace, bool tags)
     want_stacks(of, trace, ML_EVENT_MEMBER_origin_stack);
     want_strings(of, trace, ML_EVENT_MEMBER_metadata);
     want_strings(of, trace, ML_EVENT_MEMBER_node);
+    want_strings(of, trace, ML_EVENT_MEMBER_internal);
     for (size_t i = 0; i < trace->segment_count; i++) {
         want_stack(of, trace->segments[i].stack);
     }
@@ -191,17 +192,16 @@ adopt_strings(adoption *of, ml_device_trace *trace, size_t first, unsigned membe
 static int
 adopt_events(adoption *of, ml_device_trace *trace)
 {
+    static const unsigned strings[] = {
+        ML_EVENT_MEMBER_metadata, ML_EVENT_MEMBER_node, ML_EVENT_MEMBER_internal};
     int result = 0;
     for (size_t i = 0; i < trace->event_count && result == 0; i += ML_EVENTS_CHUNK) {
         result = adopt_stacks(of, trace, i, ML_EVENT_MEMBER_stack);
         if (result == 0) {
             result = adopt_stacks(of, trace, i, ML_EVENT_MEMBER_origin_stack);
         }
-        if (result == 0) {
-            result = adopt_strings(of, trace, i, ML_EVENT_MEMBER_metadata);
-        }
-        if (result == 0) {
-            result = adopt_strings(of, trace, i, ML_EVENT_MEMBER_node);
+        for (size_t k = 0; k < 3 && result == 0; k++) {
+            result = adopt_strings(of, trace, i, strings[k]);
         }
     }
     return result;

@@ -142,5 +142,18 @@ ML_EXPORT(ml_cuda_error, cudaMemPoolSetAttribute,
     return ML_CUDA_Success;
 }
 
+/* What nodes of graphs allocate: none does here. torch 2.15 counts it in. */
+ML_EXPORT(ml_cuda_error, cudaDeviceGetGraphMemAttribute,
+          (int device, int attribute, unsigned long long *value))
+{
+    (void)attribute;
+    if (device < 0 || device >= ml_phantom_configure()->devices) {
+        return ml_phantom_error(ML_CUDA_ErrorInvalidDevice);
+    }
+    *value = 0;
+    return ML_CUDA_Success;
+}
+
+ML_SUCCEED(cudaDeviceSetGraphMemAttribute)
 ML_SUCCEED(cudaMemPoolSetAccess)
 ML_SUCCEED_UNLOCKED(cudaMemPoolTrimTo)

@@ -10,9 +10,26 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* A graph, and during its making the capture.  It lives until cudaGraphDestroy. */
+/* What a program lends to graphs: `destroy` is called when nobody holds it any more.
+ * Guarded by the lock. */
+typedef struct {
+    void (*destroy)(void *content);
+    void *content;
+    unsigned int holds;
+} user_object;
+
+/* The objects that a graph holds; each counts in its `holds`. */
+typedef struct held {
+    struct held *next;
+    user_object *object;
+    unsigned int holds;
+} held;
+
+/* A graph, and while it is being made the capture that makes it; or one that can be
+ * launched. Its life ends with cudaGraphDestroy or cudaGraphExecDestroy. */
 typedef struct {
     unsigned long long id;
+    held *objects; /* owned; guarded by the lock */
 } graph;
 
 typedef struct stream {
@@ -346,24 +363,127 @@ ML_EXPORT(ml_cuda_error, cudaGraphGetNodes,
     return ML_CUDA_Success;
 }
 
-ML_EXPORT(ml_cuda_error, cudaGraphInstantiate, (void **executable))
+/* Gives back so many of an object's holds; whoever gives the last one destroys it. */
+static void
+object_release(user_object *object, unsigned int holds)
 {
-    *executable = ml_phantom_handle();
+    pthread_mutex_lock(&lock);
+    object->holds -= holds < object->holds ? holds : object->holds;
+    bool last = object->holds == 0;
+    pthread_mutex_unlock(&lock);
+    if (last) {
+        ml_phantom_run_callback(object->destroy, object->content);
+        free(object);
+    }
+}
+
+/* From now on the graph has so many holds of the object, which are new where the caller
+ * does not hand over its own. */
+static ml_cuda_error
+graph_hold(graph *holder, user_object *object, unsigned int holds, bool handed_over)
+{
+    held *made = malloc(sizeof *made);
+
+    if (made == NULL) {
+        return ML_CUDA_ErrorMemoryAllocation;
+    }
+    pthread_mutex_lock(&lock);
+    *made = (held){holder->objects, object, holds};
+    holder->objects = made;
+    object->holds += handed_over ? 0 : holds;
+    pthread_mutex_unlock(&lock);
     return ML_CUDA_Success;
 }
 
-ML_EXPORT(ml_cuda_error, cudaGraphInstantiateWithFlags, (void **executable))
+static void
+graph_free(graph *ended)
 {
-    *executable = ml_phantom_handle();
+    held *next = ended->objects;
+
+    while (next != NULL) {
+        held *each = next;
+
+        next = each->next;
+        object_release(each->object, each->holds);
+        free(each);
+    }
+    free(ended);
+}
+
+/* A graph that can be launched holds what its model does. */
+static ml_cuda_error
+graph_instantiate(graph **executable, const graph *model)
+{
+    ml_cuda_error error = ML_CUDA_Success;
+    graph *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        return ml_phantom_error(ML_CUDA_ErrorMemoryAllocation);
+    }
+    for (const held *each = model->objects; each != NULL && error == ML_CUDA_Success;
+         each = each->next) {
+        error = graph_hold(made, each->object, each->holds, false);
+    }
+    if (error != ML_CUDA_Success) {
+        graph_free(made);
+        return ml_phantom_error(error);
+    }
+    *executable = made;
     return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaGraphInstantiate,
+          (graph * *executable, const graph *model))
+{
+    return graph_instantiate(executable, model);
+}
+
+ML_EXPORT(ml_cuda_error, cudaGraphInstantiateWithFlags,
+          (graph * *executable, const graph *model))
+{
+    return graph_instantiate(executable, model);
 }
 
 ML_EXPORT(ml_cuda_error, cudaGraphDestroy, (graph * ended))
 {
-    free(ended);
+    graph_free(ended);
     return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaGraphExecDestroy, (graph * ended))
+{
+    graph_free(ended);
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaUserObjectCreate,
+          (user_object * *made, void *content, host_function destroy,
+           unsigned int holds))
+{
+    *made = malloc(sizeof **made);
+    if (*made == NULL) {
+        return ml_phantom_error(ML_CUDA_ErrorMemoryAllocation);
+    }
+    **made = (user_object){destroy, content, holds};
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaUserObjectRelease,
+          (user_object * object, unsigned int holds))
+{
+    object_release(object, holds);
+    return ML_CUDA_Success;
+}
+
+ML_EXPORT(ml_cuda_error, cudaGraphRetainUserObject,
+          (graph * holder, user_object *object, unsigned int holds, unsigned int flags))
+{
+    enum {
+        MOVE = 1 /* cudaGraphUserObjectMove */
+    };
+
+    return ml_phantom_error(graph_hold(holder, object, holds, (flags & MOVE) != 0));
 }
 
 ML_SUCCEED_UNLOCKED(cudaGraphLaunch)
 ML_SUCCEED(cudaGraphUpload)
-ML_SUCCEED(cudaGraphExecDestroy)

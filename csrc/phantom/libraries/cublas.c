@@ -203,6 +203,39 @@ ML_EXPORT(int, cublasLtMatmulAlgoGetHeuristic,
     return 0;
 }
 
+/* An algorithm that the caller put together works as well. */
+ML_EXPORT(int, cublasLtMatmulAlgoInit,
+          (void *handle, int compute, int scale, int a, int b, int c, int d, int number,
+           unsigned long long algorithm[8]))
+{
+    (void)handle, (void)compute, (void)scale, (void)a, (void)b, (void)c, (void)d;
+    (void)number;
+    memset(algorithm, 0, 8 * sizeof *algorithm);
+    return 0;
+}
+
+ML_EXPORT(int, cublasLtMatmulAlgoCheck,
+          (void *handle, void *operation, void *a, void *b, void *c, void *d,
+           const void *algorithm, lt_heuristic *result))
+{
+    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d;
+    memset(result, 0, sizeof *result);
+    memcpy(result->algorithm, algorithm, sizeof result->algorithm);
+    return 0;
+}
+
+ML_EXPORT(int, cublasLtMatmulAlgoConfigGetAttribute,
+          (const void *algorithm, int attribute, void *value, size_t bytes,
+           size_t *written))
+{
+    (void)algorithm, (void)attribute;
+    memset(value, 0, bytes);
+    if (written != NULL) {
+        *written = bytes;
+    }
+    return 0;
+}
+
 ML_EXPORT(size_t, cublasLtGetVersion, (void))
 {
     return (size_t)(ml_phantom_cuda_version() / 1000) * 10000;
@@ -210,6 +243,7 @@ ML_EXPORT(size_t, cublasLtGetVersion, (void))
 
 ML_SUCCEED(cublasLtDestroy)
 ML_SUCCEED(cublasLtMatmul)
+ML_SUCCEED(cublasLtMatmulAlgoConfigSetAttribute)
 ML_SUCCEED(cublasLtMatmulDescDestroy)
 ML_SUCCEED(cublasLtMatmulDescSetAttribute)
 ML_SUCCEED(cublasLtMatrixLayoutDestroy)

@@ -172,6 +172,7 @@ ML_EXPORT(int, ncclCommAbort, (ml_nccl_comm * comm))
 }
 
 ML_SUCCEED(ncclCommFinalize)
+ML_SUCCEED(ncclCommRevoke)
 
 ML_EXPORT(int, ncclCommCount, (const ml_nccl_comm *comm, int *count))
 {

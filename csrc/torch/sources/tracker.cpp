@@ -66,14 +66,45 @@ template <class T>
 auto
 text_of(const T &entry, int) noexcept -> decltype(entry.user_metadata_, ml_event_text{})
 {
-    return {entry.user_metadata_.data(), entry.user_metadata_.size(), nullptr};
+    return {entry.user_metadata_.data(), entry.user_metadata_.size(), nullptr, nullptr,
+            0};
 }
 
 template <class T>
 ml_event_text
 text_of(const T &, long) noexcept
 {
-    return {nullptr, 0, nullptr};
+    return {nullptr, 0, nullptr, nullptr, 0};
+}
+
+template <class T>
+auto
+set_internal(ml_event_text &text, const T &entry, int) noexcept
+    -> decltype(entry.internal_metadata_, void())
+{
+    text.internal = entry.internal_metadata_.data();
+    text.internal_bytes = entry.internal_metadata_.size();
+}
+
+template <class T>
+void
+set_internal(ml_event_text &, const T &, long) noexcept
+{
+}
+
+/* Which of torch's other actions it is. */
+template <class T>
+auto
+other_of(const T &entry, int) noexcept -> decltype(T::ANNOTATE, uint32_t{})
+{
+    return entry.action_ == T::ANNOTATE ? ML_OTHER_ANNOTATE : ML_OTHER_UNKNOWN;
+}
+
+template <class T>
+uint32_t
+other_of(const T &, long) noexcept
+{
+    return ML_OTHER_UNKNOWN;
 }
 
 int
@@ -117,11 +148,14 @@ ml_tracker_call(const TraceEntry &entry) noexcept
     event.thread = 0;
     event.next = 0;
     event.next_thread = 0;
+    event.internal = 0;
+    event.other = other_of(entry, 0);
     const int action = static_cast<int>(entry.action_);
     event.action = static_cast<uint8_t>(
         action >= 0 && action < ML_ACTION_OTHER ? action : ML_ACTION_OTHER);
     set_pool(event, entry, 0);
     ml_event_text text = text_of(entry, 0);
+    set_internal(text, entry, 0);
     ml_autograd_fill(&event, &text.node);
     bound_api->record(bound_source, device_of(entry), &event, &text);
 }

@@ -45,7 +45,7 @@ emit(uint64_t number, const char *metadata, const char *node)
                       .size = MIB,
                       .time = 1000 + number,
                       .flags = node != NULL ? ML_EVENT_BACKWARD : 0};
-    ml_event_text text = {metadata, strlen(metadata), node};
+    ml_event_text text = {metadata, strlen(metadata), node, NULL, 0};
     ml_script_emit(0, &event, &text);
 }
 

@@ -159,6 +159,7 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
         event->origin_stack = merge->stack_of[event->origin_stack];
         event->metadata = merge->string_of[event->metadata];
         event->node = merge->string_of[event->node];
+        event->internal = merge->string_of[event->internal];
     }
     for (size_t i = 0; i < to->segment_count; i++) {
         to->segments[i].stack = merge->stack_of[to->segments[i].stack];

@@ -189,7 +189,8 @@ ml_journal_define(ml_journal *journal, ml_journal_lane *lane, const ml_event *ev
     return define_stack(journal, lane, event->stack) &&
            define_stack(journal, lane, event->origin_stack) &&
            define_string(journal, lane, event->metadata) &&
-           define_string(journal, lane, event->node);
+           define_string(journal, lane, event->node) &&
+           define_string(journal, lane, event->internal);
 }
 
 /* ---- Off the hot path ---- */

@@ -60,6 +60,7 @@ read_action(ml_reader *r, ml_value value, ml_event *event, unsigned *seen)
         bool known =
             word >= ML_WORD_ACTIONS && word < ML_WORD_ACTIONS + ML_ACTION_COUNT;
         event->action = (uint8_t)(known ? word - ML_WORD_ACTIONS : ML_ACTION_OTHER);
+        event->other = word == ML_WORD_ANNOTATE ? ML_OTHER_ANNOTATE : ML_OTHER_UNKNOWN;
         *seen |= SEEN_ACTION;
     }
 }

@@ -123,7 +123,10 @@ static void
 put_event(ml_builder *to, const ml_recording *recording, const ml_event *event)
 {
     to->open(to, ML_VALUE_DICT);
-    ml_put_word(to, ML_WORD_ACTION, ML_WORD_ACTIONS + (unsigned)event->action);
+    ml_put_word(to, ML_WORD_ACTION,
+                event->action == ML_ACTION_OTHER && event->other == ML_OTHER_ANNOTATE
+                    ? (unsigned)ML_WORD_ANNOTATE
+                    : ML_WORD_ACTIONS + (unsigned)event->action);
     ml_put_number(to,
                   event->action == ML_ACTION_OOM ? ML_WORD_DEVICE_FREE : ML_WORD_ADDR,
                   event->addr);
@@ -135,7 +138,9 @@ put_event(ml_builder *to, const ml_recording *recording, const ml_event *event)
     }
     const ml_event_column *column = ml_event_columns;
     for (; column->key != 0; column++) {
-        if ((recording->keys & column->key) == 0) {
+        /* torch writes this key only where it says something. */
+        bool absent = column->word == ML_WORD_INTERNAL_METADATA && event->internal == 0;
+        if ((recording->keys & column->key) == 0 || absent) {
             continue;
         }
         if (column->holds == ML_HOLDS_POOL) {

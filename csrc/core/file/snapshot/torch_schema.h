@@ -44,6 +44,7 @@
     XX(FILENAME, "filename") \
     XX(LINE, "line") \
     XX(ACTION, "action") \
+    XX(ANNOTATE, "annotate") \
     XX(ADDR, "addr") \
     XX(DEVICE_FREE, "device_free") \
     XX(TIME_US, "time_us") \

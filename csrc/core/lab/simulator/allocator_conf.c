@@ -388,7 +388,7 @@ read_backend(conf *c)
 }
 
 static int
-read_anything(conf *c) /* address space only; memory does not depend on it */
+read_anything(conf *c) /* of streams that C++ code gave a class */
 {
     if (is_token(c, c->at, "[")) {
         while (c->at < c->count && !is_token(c, c->at, "]")) {
@@ -398,7 +398,21 @@ read_anything(conf *c) /* address space only; memory does not depend on it */
     return c->at < c->count ? 0 : refuse(c, "a ']' is missing");
 }
 
-/* By the first supported version of torch that has them. */
+/* "0.5", of the device's memory, or "40G".  torch leaves out a value that is none. */
+static int
+read_reserve(conf *c)
+{
+    char *end;
+    double value = strtod(c->tokens[c->at], &end);
+    bool in_gib = *end == 'G';
+    if (end != c->tokens[c->at] && end[in_gib] == '\0' && value > 0) {
+        c->settings->reserve = value;
+        c->settings->reserve_in_gib = in_gib;
+    }
+    return 0;
+}
+
+/* By the version of torch that has them first, of those that are supported. */
 static const struct {
     const char *name;
     reader read;
@@ -422,8 +436,8 @@ static const struct {
     {"large_segment_size_mb", read_large_segment, 211},
     {"pinned_free_catch_all", read_flag, 212},
     {"throw_on_cudamalloc_oom", read_reject, 212},
-    {"expandable_segments_reserve", read_anything, 213},
-    {"expandable_segments_reserve_by_class", read_anything, 213},
+    {"expandable_segments_reserve", read_reserve, 215},
+    {"expandable_segments_reserve_by_class", read_anything, 215},
 };
 
 static int

@@ -10,12 +10,19 @@ ml_expandable_page(const ml_allocator *a, bool small)
     return small ? ML_SMALL_SEGMENT_BYTES : a->settings.large_segment_bytes;
 }
 
-/* torch reserves 9/8 of the device, so that released pages can return at the end. */
+/* torch reserves 9/8 of the device, so that pages that went can come back at the
+ * end; less where the settings say so. */
 uint64_t
 ml_expandable_bytes(const ml_allocator *a, bool small)
 {
     uint64_t page = ml_expandable_page(a, small);
     uint64_t bytes = a->total_bytes + a->total_bytes / 8;
+    double unit =
+        a->settings.reserve_in_gib ? (double)(1 << 30) : (double)a->total_bytes;
+    double reserve = a->settings.reserve * unit;
+    if (reserve > 0 && reserve < (double)bytes) {
+        bytes = (uint64_t)reserve;
+    }
     return (bytes + page - 1) / page * page;
 }
 
@@ -85,12 +92,16 @@ find_place(ml_allocator *a, const ml_request *r, uint32_t *out)
     if (addr == 0) {
         return 0;
     }
+    if (bytes < r->bytes && a->settings.gives_space_back) {
+        a->driver.release(a->driver.self, addr, bytes);
+        return 0;
+    }
     ml_node like = {0};
     like.stream = r->stream;
     like.pool = r->pool;
     like.small = r->small;
     int error = ml_expandable_add(a, addr, bytes, &like, out);
-    /* The space stays even if no device of this size has so much memory. */
+    /* Up to torch 2.14 the space stays also where no device of this size has so much. */
     return error != 0 ? error : bytes >= r->bytes;
 }
 

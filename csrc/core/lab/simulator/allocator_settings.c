@@ -22,6 +22,7 @@ ml_allocator_settings_default(ml_allocator_settings *settings, unsigned version)
                                        : ML_ORDER_SEGMENT;
     settings->pools_stop_release = version <= 212;
     settings->lend_first = version >= 211;
+    settings->gives_space_back = version >= 215;
     return 0;
 }
 

@@ -27,6 +27,10 @@ typedef struct ml_allocator_settings {
     bool expandable_segments;
     bool reject_early;  /* throw_on_cudamalloc_oom: refuse before the driver is asked */
     bool capture_reuse; /* graph_capture_record_stream_reuse */
+    double
+        reserve; /* expandable_segments_reserve: a part of the device's memory, or GiB;
+                       0: 9/8 of the memory */
+    bool reserve_in_gib;
     /* From the version. */
     unsigned version; /* 211: torch 2.11 */
     enum ml_block_order order;
@@ -34,6 +38,8 @@ typedef struct ml_allocator_settings {
         /* any pool in use delays frees, not only a capture (<= 2.12) */
         pools_stop_release;
     bool lend_first; /* pools for use on OOM are asked before memory is released */
+    bool
+        gives_space_back; /* address space too small for its request is not kept (>= 2.15) */
 } ml_allocator_settings;
 
 /* VERSION: 206 to 299, as 100 * major + minor; others are ML_EINVALID. */

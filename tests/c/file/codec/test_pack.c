@@ -390,7 +390,7 @@ static void
 test_unknown_sparse_columns(void)
 {
     ml_event event = {.addr = 512, .unused = 300, .action = ML_ACTION_FREE_REQUESTED};
-    uint8_t bytes[2 * ML_PACK_ROOM] = {13 | 3 << 6, 7, 13 | 3 << 4 | 2 << 6, 1, 2,
+    uint8_t bytes[2 * ML_PACK_ROOM] = {13 | 3 << 6, 7, 13 | 3 << 4 | 3 << 6, 1, 2,
                                        3,           4};
     ml_pack writer = {.time = 0};
     ml_pack reader = {.time = 0};

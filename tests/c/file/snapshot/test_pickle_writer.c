@@ -98,6 +98,29 @@ test_optional_keys(void)
     ml_recording_free(recording);
 }
 
+/* As torch 2.15 writes them: the action of an annotation, and the allocator's own note
+ * in the events that have one. */
+static void
+test_annotation_and_internal_metadata(void)
+{
+    static const char literal[] =
+        "{'segments':[],'device_traces':[[{'action':'alloc','addr':512,'size':5,"
+        "'stream':0,'time_us':1,'user_metadata':'','pool_id':(0,0),"
+        "'internal_metadata':'mallocWithAddress'},{'action':'annotate','addr':512,"
+        "'size':5,'stream':0,'time_us':2,'user_metadata':'packed','pool_id':(0,0)}]]}";
+    ml_recording *recording = literal_recording(literal);
+    CHECK(recording != NULL);
+    char *written = literal_written(recording, 0);
+    CHECK_STR(written, literal);
+    ml_free(written);
+    /* To a version of torch without the key it is memlab's. */
+    recording->keys &= ~ML_KEY_INTERNAL_METADATA;
+    written = literal_written(recording, ML_PICKLE_EXTRAS);
+    CHECK(strstr(written, "'internal_metadata':['mallocWithAddress','']") != NULL);
+    ml_free(written);
+    ml_recording_free(recording);
+}
+
 static void
 test_extras(void)
 {
@@ -489,6 +512,7 @@ main(void)
 {
     RUN(test_torch_layout);
     RUN(test_optional_keys);
+    RUN(test_annotation_and_internal_metadata);
     RUN(test_extras);
     RUN(test_extras_of_events);
     RUN(test_extras_of_pools);

@@ -74,6 +74,8 @@ test_events(void)
                recording->strings[events[0].metadata].length, "step 1");
     CHECK_INT(events[0].flags, ML_EVENT_POOL_KNOWN | ML_EVENT_CONTEXT);
     CHECK_INT(events[1].action, ML_ACTION_OTHER);
+    CHECK_UINT(events[1].other, ML_OTHER_ANNOTATE);
+    CHECK_UINT(events[0].other, ML_OTHER_UNKNOWN);
     CHECK_UINT(events[1].addr, UINT64_MAX - 4095);
     CHECK_UINT(events[1].stream, UINT64_MAX);
     CHECK_UINT(events[1].stack, 0);

@@ -155,7 +155,16 @@ test_keys(void)
     CHECK_INT(parse(211, "throw_on_cudamalloc_oom:True"), ML_EINVALID);
     CHECK_INT(parse(212, "throw_on_cudamalloc_oom:True"), 0);
     CHECK(settings.reject_early);
-    CHECK_INT(parse(213, "expandable_segments_reserve_by_class:[small:1,large:2]"), 0);
+    CHECK_INT(parse(215, "expandable_segments_reserve_by_class:[small:1,large:2]"), 0);
+    CHECK_INT(parse(215, "expandable_segments_reserve:0.5"), 0);
+    CHECK(settings.reserve == 0.5 && !settings.reserve_in_gib);
+    CHECK_INT(parse(215, "expandable_segments_reserve:40G"), 0);
+    CHECK(settings.reserve == 40 && settings.reserve_in_gib);
+    /* torch warns of these and goes on. */
+    CHECK_INT(parse(215, "expandable_segments_reserve:40M"), 0);
+    CHECK(settings.reserve == 0);
+    CHECK_INT(parse(215, "expandable_segments_reserve:-1"), 0);
+    CHECK(settings.reserve == 0);
     CHECK_INT(parse(211, "foo:[1,2],max_split_size_mb:30"), ML_EINVALID);
 }
 
