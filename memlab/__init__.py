@@ -47,7 +47,7 @@ _dump_snapshot = dump_snapshot
 
 
 def load_ipython_extension(ipython: object) -> None:
-    """What `%load_ext memlab` calls: adds %mlrun, %%mlrun and %memlab."""
+    """Called by `%load_ext memlab`: adds %mlrun, %%mlrun and %memlab."""
     from memlab._notebook.ipython import MemlabMagics
 
     ipython.register_magics(MemlabMagics)

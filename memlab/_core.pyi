@@ -1,7 +1,7 @@
 """The C core of memlab; csrc/py/module.c, and one file there for each type.
 
-Sizes are in bytes, indices and counts from 0; the docstrings say what else there is to
-know.  A path is a str, bytes or os.PathLike.
+Sizes are in bytes; indices and counts begin at 0; docstrings have the rest.  A path is
+a str, bytes or os.PathLike.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,7 @@
-"""memlab's exceptions; `except memlab.Error` catches every failure that is ours.
+"""memlab's exceptions; `except memlab.Error` catches every failure of memlab.
 
-They live apart from all else so that memlab._core and the modules that it is built for
-can use them without importing one another.  So do a check of arguments that several
-have, and what is said where nothing may be raised.
+This file imports nothing, so that memlab._core and its users can share it.  It also has
+a common check of arguments, and the report of failures that must not raise.
 """
 
 import logging
@@ -12,11 +11,11 @@ __all__ = ["Error", "SnapshotError"]
 
 
 class Error(RuntimeError):
-    """memlab cannot do what was asked; the text says why and what helps."""
+    """memlab cannot do what was asked; the text says why, and what to do."""
 
 
 class SnapshotError(Error, ValueError):
-    """A file is not a memory snapshot that memlab can read, or not a safe one."""
+    """The file is not a memory snapshot that memlab can read safely."""
 
 
 # Tracebacks name what users catch: memlab.Error, not memlab._errors.Error.
@@ -25,16 +24,18 @@ SnapshotError.__module__ = "memlab"
 
 
 def check_count(value: object, least: int, name: str) -> None:
-    """Raises ValueError, which calls it NAME, where VALUE is no whole number of at least
-    LEAST."""
+    """Raises ValueError, with NAME in its text, unless VALUE is an integer of at least
+    LEAST.
+    """
     whole = hasattr(value, "__index__") and not isinstance(value, bool)
     if not whole or value < least:
         raise ValueError(f"{name} must be at least {least}, not {value!r}")
 
 
 def tell(text: str) -> None:
-    """Warns of what went wrong beside the training, which never sees an exception of it,
-    also where warnings are errors."""
+    """Warns of a failure beside the training.  The training never gets an exception
+    from it, even if warnings are errors.
+    """
     try:
         warnings.warn(f"memlab: {text}", RuntimeWarning, stacklevel=3)
     except Exception:

@@ -1,4 +1,4 @@
-"""A command of the command line, and how its errors are told."""
+"""Runs a command of the command line, and reports its errors."""
 
 import errno
 import os
@@ -17,13 +17,14 @@ _LOST_BY_PYTHON = "error return without exception set"
 
 
 def _is_of_memory(error):
-    """Whether ERROR comes of too little memory; a library that was not loaded for want of
-    it is told of in words alone."""
+    """Whether ERROR comes from too little memory.  If a library could not be loaded for
+    that reason, only the text says so.
+    """
     return (
         isinstance(error, MemoryError)
-        # CPython loses an exception where it has no memory for a frame of its traceback,
-        # and says so in these words, those of a type's slot that lost one. A function in C
-        # that did has others.
+        # Without memory for a traceback's frame, CPython loses the exception and raises
+        # this text, the one for a type's slot that lost it.  A function in C has
+        # another text.
         or (isinstance(error, SystemError) and str(error) == _LOST_BY_PYTHON)
         or getattr(error, "errno", None) == errno.ENOMEM
         or (isinstance(error, RuntimeError) and str(error).startswith("can't allocate "))
@@ -33,7 +34,7 @@ def _is_of_memory(error):
 
 
 def guarded(command) -> int:
-    """Runs COMMAND(); its exit status, 1 and a sentence for an error."""
+    """Runs COMMAND(); returns its exit status: 1, with a message, for an error."""
     try:
         load.say = lambda text: terminal.say(f"memlab: {text}", sys.stderr)
         return command()

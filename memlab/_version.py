@@ -1,3 +1,3 @@
-"""The version, for those that memlab/__init__.py imports."""
+"""The version, for the modules that memlab/__init__.py imports."""
 
 __version__ = "0.1.0"

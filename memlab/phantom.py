@@ -1,8 +1,8 @@
 """Runs programs on the phantom device: CUDA builds of torch, no GPU, no results.
 
-The device itself is a C library that is preloaded into the program
-(csrc/phantom).  This module finds it, says which GPUs it can stand for, and starts
-programs under it.  It imports nothing of torch or of the rest of memlab.
+The device is a C library that is preloaded into the program (csrc/phantom).  This
+module finds it, lists its GPUs, and starts programs under it.  It imports nothing of
+torch or of the rest of memlab.
 """
 
 import argparse
@@ -20,13 +20,13 @@ MAX_DEVICES = 16
 _TABLE = b"memlab-phantom-gpus 1\n"
 # Where Triton finds a driver to link with: files that name the library.
 _DRIVER = LIBRARY.parent / "phantom_driver"
-# What torch.compile timed on the phantom must not be taken for a GPU's.
+# torch.compile's timings on the phantom must not be used for a GPU.
 _CACHE = "memlab-phantom"
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 class GPU(NamedTuple):
-    """A GPU that the phantom device can stand for."""
+    """A GPU that the phantom device can represent."""
 
     name: str
     full_name: str
@@ -42,12 +42,12 @@ def available() -> bool:
 
 
 def gpus() -> dict[str, GPU]:
-    """The GPUs that the phantom device can stand for, by name.
+    """The GPUs that the phantom device can represent, by name.
 
-    Raises FileNotFoundError where the library was not built.
+    Raises FileNotFoundError if the library was not built.
     """
     # The table is read from the file: loading the library into this process would
-    # put it in the place of a real driver.
+    # replace a real driver.
     if not available():
         raise FileNotFoundError(_missing())
     content = LIBRARY.read_bytes()
@@ -116,10 +116,9 @@ def environment(
     _BACKED says in the environment of this process, else: an h200, one of it, as much
     memory as the GPU has, no pages.
 
-    The value of LD_PRELOAD keeps what this process preloads; that of
-    TORCHINDUCTOR_CACHE_DIR is a folder of the phantom's own, inside the one that this
-    process has.  Raises ValueError for arguments and variables that make no sense,
-    FileNotFoundError where the library is not built.
+    LD_PRELOAD keeps what this process preloads.  TORCHINDUCTOR_CACHE_DIR becomes a
+    folder of the phantom's own inside this process's.  Raises ValueError for invalid
+    arguments and variables, FileNotFoundError if the library is not built.
     """
     gpu = find_gpu(gpu or _variable("GPU") or DEFAULT_GPU)
     if devices is None:
@@ -155,7 +154,7 @@ def environment(
 
 
 def _cache_folder() -> str:
-    """Where torch.compile keeps what it makes on the phantom: beside its usual place."""
+    """torch.compile's cache on the phantom: beside its usual place."""
     chosen = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     if not chosen:
         return os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}_{_CACHE}")
@@ -188,7 +187,7 @@ def _list() -> str:
 def main(argv=None) -> int:
     """The command `memlab phantom`: starts a program on the phantom device.
 
-    Does not return when the program starts; else returns the exit status.
+    Does not return if the program starts; else returns the exit status.
     """
     from memlab._text.arguments import Parser
 

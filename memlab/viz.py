@@ -41,7 +41,7 @@ __all__ = [
     "trace_plot",
 ]
 
-# What torch calls its pictures, by what the page shows first.
+# torch's names of its pictures, by what the page shows first.
 _TIMELINE = "Active Memory Timeline"
 _RESERVED = "Active Cached Memory Timeline"
 _STATE = "Allocator State History"
@@ -55,24 +55,24 @@ def trace_plot(
 ) -> str:
     """The memory of a snapshot over time, as the text of an HTML page.
 
-    data: what memlab.snapshot() or torch.cuda.memory._snapshot() returned, or the list of
-    its segments. device: an int, "cuda:1" or a torch.device whose memory the page shows
-    first; None is the first that has events. plot_segments: the memory that the driver
-    gave, from cudaMalloc to cudaFree or from map to unmap, in place of allocations.
-    filter_freed: without the allocations whose free completed while recording.
+    data: the result of memlab.snapshot() or torch.cuda.memory._snapshot(), or the list
+    of its segments.  device: an int, "cuda:1" or a torch.device whose memory the page
+    shows first; None: the first with events.  plot_segments: the driver's memory, from
+    cudaMalloc to cudaFree or from map to unmap, instead of allocations.  filter_freed:
+    without the allocations whose free completed while recording.
 
-    torch's page loads its script from a server, and its filter_freed changes the
-    caller's snapshot, leaves out memory whose free is not completed, and prints; none of
-    it happens here.
+    torch's page loads its script from a server.  Its filter_freed changes the caller's
+    snapshot, leaves out memory whose free is not completed, and prints.  This function
+    does none of that.
 
-    Raises ValueError for a device that the snapshot does not have, memlab.SnapshotError
-    for what is no snapshot.
+    Raises ValueError for a device that the snapshot lacks, memlab.SnapshotError for
+    data that are no snapshot.
     """
     return _trace_page(_recording(data), device, plot_segments, filter_freed)
 
 
 def segment_plot(data: _Snapshot, device: _Device = None) -> str:
-    """The segments of a snapshot and the blocks in them after any event, as the text of an
+    """The segments of a snapshot and their blocks after any event, as the text of an
     HTML page.
 
     Arguments and errors are those of trace_plot().
@@ -83,14 +83,14 @@ def segment_plot(data: _Snapshot, device: _Device = None) -> str:
 def segments(
     snapshot: _Snapshot, format_flamegraph: Callable[[str], str] | None = None
 ) -> str:
-    """The memory at the end of a snapshot by stream, segment, state and stack: a flame
+    """The memory at a snapshot's end by stream, segment, state and stack: a flame
     graph, as the text of an SVG file.
 
-    format_flamegraph: called with the folded lines ("stream_0;seg_1024;inactive;<gaps> 512")
-    in place of drawing them; what it returns is the answer. torch's own fetches a Perl
+    format_flamegraph: called with the folded lines ("stream_0;seg_1024;inactive;<gaps>
+    512") instead of drawing them; its result is the answer.  torch's own fetches a Perl
     script and runs it.
 
-    Raises memlab.SnapshotError for what is no snapshot.
+    Raises memlab.SnapshotError for data that are no snapshot.
     """
     return _flame(_recording(snapshot), "segments", format_flamegraph)
 
@@ -98,7 +98,7 @@ def segments(
 def memory(
     snapshot: _Snapshot, format_flamegraph: Callable[[str], str] | None = None
 ) -> str:
-    """The same as segments() with the segments of a stream as one."""
+    """As segments(), with the segments of a stream as one."""
     return _flame(_recording(snapshot), "memory", format_flamegraph)
 
 
@@ -107,14 +107,14 @@ def compare(
     after: _Snapshot,
     format_flamegraph: Callable[[str], str] | None = None,
 ) -> str:
-    """What came and what went between two snapshots, by stream, state and stack: a flame
+    """Memory gained and lost between two snapshots, by stream, state and stack: a flame
     graph coloured by growth, as the text of an SVG file.
 
-    before, after: whole snapshots, or lists of segments, which is all that torch's takes.
-    format_flamegraph: called with torch's folded lines in place of drawing: of segments
-    that only one of both has, which say nothing of memory inside those that stayed.
+    before, after: whole snapshots, or lists of segments, the only form that torch's
+    takes. format_flamegraph: called with torch's folded lines instead of drawing.  They
+    have the segments of one side only, and nothing of memory inside those that stayed.
 
-    Raises memlab.SnapshotError for what is no snapshot.
+    Raises memlab.SnapshotError for data that are no snapshot.
     """
     first, second = _recording(before), _recording(after)
     if format_flamegraph is None:
@@ -127,12 +127,12 @@ def compare(
 def segsum(data: _Snapshot) -> str:
     """How full the segments of a snapshot are, a line for each of 20 MiB or more.
 
-    A page of 20 MiB is a letter where one block fills what is filled of it, a digit or `*`
-    where several do. torch adds up floating-point shares, so that a full page may show as
-    `9`, and gives up where the blocks of a segment do not cover it, which here is free
-    memory. Blocks of other devices than the first say `device_1`.
+    A page of 20 MiB is a letter if one block fills its used part, a digit or `*` if
+    several do. torch adds up floating-point shares, so that a full page may show as
+    `9`.  It also fails if blocks do not cover their segment, which here is free memory.
+    Blocks of other devices than the first have `device_1`.
 
-    Raises memlab.SnapshotError for what is no snapshot.
+    Raises memlab.SnapshotError for data that are no snapshot.
     """
     return _recording(data).segsum()
 
@@ -140,22 +140,24 @@ def segsum(data: _Snapshot) -> str:
 def trace(data: _Snapshot) -> str:
     """The events of a snapshot as text that reads like a program.
 
-    `a = seg_0[512:1.0KiB]` is an allocation at byte 512 of the segment that was there all
-    along, `b = cudaMalloc(1024, 2.0MiB)` a new one, and `del a # 1.0KiB` a free. `TOTAL
-    MEM` is what the events allocated and did not free.
+    `a = seg_0[512:1.0KiB]` is an allocation at byte 512 of a segment from before the
+    first event, `b = cudaMalloc(1024, 2.0MiB)` a new segment, and `del a # 1.0KiB` a
+    free.  `TOTAL MEM` is the memory that the events allocated and did not free.
 
-    In torch's the total is off by the number of the last event, names are never given
-    back, an address is looked up in segments that were freed before, of other devices, and
-    in no more of a segment than is allocated at its end, pages mapped and unmapped show as
-    dicts, and the next device begins on the line of the total.
+    torch's version has faults: the total is off by the number of the last event; names
+    are never reused; an address is looked up in freed segments, in those of other
+    devices, and only in the part of a segment that is allocated at its end; mapped and
+    unmapped pages show as dicts; the next device begins on the line of the total.
 
-    Raises memlab.SnapshotError for what is no snapshot.
+    Raises memlab.SnapshotError for data that are no snapshot.
     """
     return _recording(data).trace_text()
 
 
 def _recording(data):
-    """The recording of the caller's own DATA: written as a file, then read as any other."""
+    """The recording of the caller's own DATA: written as a file, then read like any
+    other.
+    """
     if not isinstance(data, (dict, list)):
         raise TypeError(
             f"expected the dict of a snapshot or the list of its segments, not "
@@ -174,7 +176,7 @@ def _flame(recording, what, draw):
 
 
 def _index(recording, device):
-    """The index of DEVICE, None for the first that has events."""
+    """The index of DEVICE; None: the first with events."""
     count = recording.device_count
     if device is None:
         busy = (d for d in range(count) if recording.counts(d)["events"] > 0)
@@ -192,7 +194,7 @@ def _index(recording, device):
 
 def _trace_page(recording, device, plot_segments, filter_freed):
     notes = []
-    # What is left out must not change which device is meant.
+    # Leaving out events must not change the chosen device.
     index = _index(recording, device)
     if filter_freed:
         recording = recording.excerpt("unfreed")
@@ -342,7 +344,8 @@ def _write_state(options):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one action; returns the exit status: 0, 1 failed, 2 wrong usage."""
+    """Runs one action; returns the exit status: 0: success, 1: failure, 2: wrong usage.
+    """
     from memlab import _guard
 
     def command():

@@ -23,7 +23,7 @@ _TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
 def schema_of(hint, shapes):
-    """The schema of HINT; those of the shapes that it names are added to SHAPES."""
+    """The schema of HINT; adds the schemas of its shapes to SHAPES."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if typing.is_typeddict(hint):
         if hint.__name__ not in shapes:

@@ -38,7 +38,8 @@ def read_order(config):
 
 
 def outside(config, used, homes, rooms):
-    """What files of the core use, and none defines, beyond what their rooms may."""
+    """Symbols that files of the core use, none defines, and their rooms do not allow.
+    """
     allowed = {room: names.split() for room, names in config["core"].items()}
     for file, names in used.items():
         if file.parts[0] == "core":
@@ -49,13 +50,13 @@ def outside(config, used, homes, rooms):
 
 
 def room_of(file, order):
-    """The room of FILE, a path in csrc; None where the order has none for it."""
+    """The room of FILE, a path in csrc; None: the order has none for it."""
     noun = str(file.with_name(file.name.split(".")[0]))
     return next((room for room in (noun, str(file.parent)) if room in order), None)
 
 
 def find_header(file, name):
-    """The path in csrc of what FILE includes as NAME; None where it is no file of ours."""
+    """The path in csrc of the header that FILE includes as NAME; None: not in csrc."""
     for folder in (file.parent, Path(), Path(file.parts[0]), Path("core")):
         if (CSRC / folder / name).is_file():
             return folder / name
@@ -70,7 +71,9 @@ def includes(file):
 
 
 def unlisted(config, variables):
-    """Variables of memlab._core that [state] does not list, and entries of it for none."""
+    """Variables of memlab._core that [state] does not list, and entries of it without a
+    variable.
+    """
     listed = {file: set(names.split()) for file, names in config["state"].items()}
     tables = listed.pop("tables")
     for file, names in variables.items():
@@ -86,13 +89,14 @@ def unlisted(config, variables):
 
 
 def is_linked_with(file, other):
-    """Whether the library of FILE has OTHER: each has its component, and the core."""
+    """Whether FILE's library includes OTHER: each has its component, and the core."""
     return other.parts[0] in (file.parts[0], "core")
 
 
 def symbols(objects):
-    """{file: names that its object defines}, {file: names that it uses}, {file: its variables
-    that may change, but those of a thread}"""
+    """{file: names that its object defines}, {file: names that it uses}, {file: its
+    variables that may change, except a thread's}
+    """
     defined = collections.defaultdict(set)
     used = collections.defaultdict(set)
     variables = collections.defaultdict(set)

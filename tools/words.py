@@ -15,9 +15,9 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# What is read without arguments.
+# Read without arguments.
 PATHS = ("*.md", "docs", "csrc", "memlab", "pytest_memlab.py")
-# What was said then stays.
+# Old wording stays.
 HISTORY = {"CHANGELOG.md"}
 C_TEXT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 # No comments: a template may hold // within a URL.
@@ -26,19 +26,19 @@ MARKDOWN_CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
 
 def read_terms():
-    """[(expression, what to say instead)]"""
+    """[(expression, replacement)]"""
     terms = []
     for line in (ROOT / "tools" / "words.txt").read_text().splitlines():
         if line and line[0] != "#":
             term, instead = line.split("\t")
-            # Between words a line may end, and the next begin as comments do.
+            # A line may end between words, and the next may begin like a comment's.
             pattern = r"[\s*#\"]+".join(map(re.escape, term.split()))
             terms.append((re.compile(rf"\b{pattern}\b", re.IGNORECASE), term, instead))
     return terms
 
 
 def kept(text, expression):
-    """The matches of EXPRESSION in TEXT, in their lines."""
+    """The matches of EXPRESSION in TEXT, at their lines."""
     out, at = [], 0
     for match in expression.finditer(text):
         out += ["\n" * text.count("\n", at, match.start()), " ", match[0]]
@@ -47,7 +47,7 @@ def kept(text, expression):
 
 
 def python_text(path):
-    """The comments and strings of the file at PATH, in their lines."""
+    """The comments and strings of the file at PATH, at their lines."""
     lines = [""] * (len(path.read_text().splitlines()) + 2)
     with path.open("rb") as file:
         for token in tokenize.tokenize(file.readline):
@@ -59,7 +59,7 @@ def python_text(path):
 
 
 def text_of(path):
-    """What people read of the file at PATH, in its lines."""
+    """The text that people read in the file at PATH, at its lines."""
     if path.suffix in (".py", ".pyi"):
         return python_text(path)
     text = path.read_text()

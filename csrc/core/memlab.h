@@ -70,14 +70,14 @@ enum ml_action {
     ML_ACTION_COUNT = 0 ML_ACTIONS(ML_NUMBERED_ONE)
 };
 
-/* Whether ACTION gives back a block. */
+/* Whether ACTION frees a block. */
 static inline int
 ml_action_frees_block(unsigned action)
 {
     return action == ML_ACTION_FREE_REQUESTED || action == ML_ACTION_FREE_COMPLETED;
 }
 
-/* Whether ACTION gives back a block or a segment. */
+/* Whether ACTION frees a block or a segment. */
 static inline int
 ml_action_frees(unsigned action)
 {
@@ -93,14 +93,14 @@ ml_action_frees(unsigned action)
 #define ML_EVENT_NO_PYTHON 0x04u   /* the thread had no Python frames */
 #define ML_EVENT_STACK_LOST 0x08u  /* a stack table was full: the stack is missing */
 #define ML_EVENT_POOL_KNOWN 0x10u  /* pool is the id of the memory pool, whole */
-#define ML_EVENT_CONTEXT 0x20u /* a stack was asked for: "frames" is written, even [] */
+#define ML_EVENT_CONTEXT 0x20u /* a stack was requested: "frames" is written, even [] */
 
 /* One memory event.  Addresses and sizes in bytes. */
 typedef struct ml_event {
     uint64_t addr;        /* of the block or segment; for OOM the device's free bytes */
     uint64_t size;        /* requested bytes; for segments their full bytes */
     uint64_t time;        /* ticks of the source's clock; unix ns in a recording */
-    uint64_t block_bytes; /* bytes the block occupies; 0 where not known */
+    uint64_t block_bytes; /* bytes the block occupies; 0: not known */
     uint64_t stream;      /* stream handle */
     /* Autograd's numbers, which count the nodes that a thread makes.  With
      * ML_EVENT_BACKWARD that of the running node, UINT64_MAX for one that has none
@@ -112,7 +112,7 @@ typedef struct ml_event {
     uint64_t next;
     uint32_t stack;        /* stack id at the event; 0: none captured */
     uint32_t origin_stack; /* stack id of the allocation, for frees; 0: unknown */
-    uint32_t pool[2];      /* memory pool id, (0, 0) the default pool */
+    uint32_t pool[2];      /* id of the memory pool; (0, 0): the default pool */
     uint32_t metadata;     /* string id of the user's metadata; 0: empty */
     uint32_t node;         /* string id of the running node's C++ type; 0: none */
     uint32_t thread;       /* small per-process number of the thread */
@@ -217,7 +217,7 @@ enum ml_block_state {
 typedef struct ml_block {
     uint64_t addr;
     uint64_t size;      /* bytes it occupies */
-    uint64_t requested; /* bytes asked for; stale on an inactive block, as in torch */
+    uint64_t requested; /* requested bytes; stale on an inactive block, as in torch */
     uint32_t stack;     /* stack id of its allocation; 0: unknown */
     uint8_t state;      /* enum ml_block_state */
     uint8_t pad[3];
@@ -234,7 +234,7 @@ typedef struct ml_segment {
     uint32_t stack; /* stack id of the segment's allocation; 0: unknown */
     uint8_t small;  /* of the pool for blocks up to 1 MiB */
     uint8_t expandable;
-    uint8_t split; /* its first block was once, as far as is known */
+    uint8_t split; /* its first block was once split, as far as is known */
     uint8_t pad;
     size_t first_block; /* index into the device's blocks */
     size_t block_count;
@@ -275,19 +275,19 @@ typedef struct ml_source_counters {
     uint64_t of[ML_SOURCE_COUNTER_MAX];
 } ml_source_counters;
 
-/* Where the events of a source go; the recorder's. */
+/* The recorder's destination for the events of a source. */
 typedef struct ml_feed ml_feed;
 
-/* A source of events.  All functions may be called without the GIL unless said. */
+/* A source of events.  All functions may be called without the GIL unless noted. */
 typedef struct ml_source {
-    uint32_t size;    /* of this struct, bytes */
+    uint32_t size;    /* bytes of this struct */
     uint32_t version; /* ML_ABI_VERSION */
     const char *name; /* "cuda", "cpu", "script"; static */
     void *self;
     int ordered; /* 1: events of one device never overlap (a lock orders them) */
     /* Number of devices whose events arrive, 0 while the runtime is not initialised. */
     int (*device_count)(void *self);
-    /* From now on deliver events to the recorder; idempotent, never undone. */
+    /* Begins to deliver events to the recorder; idempotent, never undone. */
     int (*attach)(void *self);
     /* Tells the source whether anyone listens, so that it can skip its own work. */
     void (*enable)(void *self, int enabled);
@@ -313,14 +313,14 @@ typedef struct ml_source {
     /* A number that grows whenever memory of DEVICE comes, goes or waits to, until the
      * program resets the allocator's counters.  0 or ML_E*.  NULL: it keeps none. */
     int (*changes)(void *self, int device, uint64_t *out);
-    /* Tells the source whether anyone wants to know of uses.  NULL: it cannot tell. */
+    /* Tells the source whether to report uses.  NULL: it cannot. */
     void (*watch_uses)(void *self, int enabled);
     /* Set by register_source, before the first event; NULL until then.  An event
      * finds its feed here without a search. */
     ml_feed *feed;
 } ml_source;
 
-/* That an operator uses memory. */
+/* An operator's use of memory. */
 typedef struct ml_use_mark {
     uint64_t addr;
     int32_t device; /* -1: it may use any memory of any device */
@@ -345,7 +345,7 @@ typedef void (*ml_torchscript_frames)(ml_torchscript_visitor visit, void *contex
 #define ML_API_CAPSULE "memlab._core._api"
 
 typedef struct ml_api {
-    uint32_t size;    /* of this struct, bytes */
+    uint32_t size;    /* bytes of this struct */
     uint32_t version; /* ML_ABI_VERSION */
     /* Registers SOURCE, which must live for ever. Replaces none: a second one of the
      * same name is an error. */

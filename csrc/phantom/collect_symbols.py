@@ -44,7 +44,7 @@ def compiled(triton):
     names = set()
     for source in triton.glob("backends/nvidia/driver.*"):
         names |= set(re.findall(r"\bcu[A-Z]\w*(?=\()", source.read_text()))
-    # What it looks up it keeps in variables of these names.
+    # Looked-up functions are kept in variables with these suffixes.
     return {name for name in names if not name.endswith("Handle")}
 
 

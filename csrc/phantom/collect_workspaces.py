@@ -19,7 +19,7 @@ LAYOUTS = ("contiguous", "channels_last")
 
 
 def workspace(row):
-    """The bytes that a call asked for beyond its results."""
+    """The bytes that a call requested beyond its results."""
     results = list(row["result_bytes"])
     bytes_beside = 0
     for asked in row["asked_bytes"]:
@@ -54,7 +54,8 @@ def collect(files):
 
 
 def cells(kinds):
-    """The bytes of one shape as text: "-" was not measured, "=" is the one before."""
+    """The bytes of one shape as text: "-" is not measured, "=" equals the previous one.
+    """
     text, before = [], None
     for direction in DIRECTIONS:
         for layout in LAYOUTS:

@@ -1,8 +1,7 @@
-/* The phantom's configuration: the GPU table, the environment variables, the
- * banner, and the versions of the CUDA libraries that the process has loaded.
+/* The phantom's configuration: the GPU table, the environment variables, the banner,
+ * and the versions of the loaded CUDA libraries.
  *
- * It calls none of those libraries: a version is read from the header beside one.
- */
+ * A version is read from the header beside a library; no library is called. */
 #define _GNU_SOURCE
 #include "phantom.h"
 
@@ -49,8 +48,8 @@ static const ml_phantom_capability capabilities[] = {
 #undef XX
 };
 
-/* The same table as text. memlab.phantom finds it in the file by its first line;
- * loading the library to ask it would put it in the way of a real libcuda. */
+/* The same table as text.  memlab.phantom finds it in the file by its first line:
+ * loading the library would put it before a real libcuda. */
 #define TEXT(number) #number
 __attribute__((used)) static const char gpu_text[] = "memlab-phantom-gpus 1\n"
 #define XX(name, full, major, minor, sms, bus, clock, memory_clock, l2, mib, source) \
@@ -111,7 +110,7 @@ parse_count(const char *text, long low, long high)
     return value;
 }
 
-/* The first drivers of each CUDA, by CUDA's release notes. */
+/* The first driver of each CUDA, from CUDA's release notes. */
 static const struct {
     int branch, cuda;
 } drivers[] = {
@@ -119,7 +118,7 @@ static const struct {
     {550, 12040}, {545, 12030}, {535, 12020}, {530, 12010}, {525, 12000},
 };
 
-/* The CUDA that a driver of that version knows; 0 for what is no version, or too old. */
+/* The CUDA of that driver version; 0 for an invalid version, or one too old. */
 static int
 cuda_of_driver(const char *version)
 {
@@ -131,8 +130,8 @@ cuda_of_driver(const char *version)
     return 0;
 }
 
-/* Sets the devices that CUDA_VISIBLE_DEVICES leaves of the installed ones. As the
- * driver does it: the list counts up to the first entry that names no device. */
+/* Sets the devices that CUDA_VISIBLE_DEVICES leaves visible.  As in the driver, the
+ * list ends at the first entry that names no device. */
 static void
 choose_visible(void)
 {
@@ -264,8 +263,8 @@ ml_phantom_handle(void)
 /* --- Versions ------------------------------------------------------------- */
 
 typedef struct {
-    const char *library; /* the beginning of the file's name */
-    char path[PATH_MAX]; /* where it was loaded from, empty when it was not */
+    const char *library; /* start of the file's name */
+    char path[PATH_MAX]; /* where it was loaded from; empty: not loaded */
 } loaded_library;
 
 static int
@@ -284,8 +283,8 @@ match_library(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
-/* The number that `macro` stands for in ../include/`header` beside the loaded
- * library, or -1 where there is no such library, header or macro. */
+/* The number that `macro` has in ../include/`header` beside the loaded library; -1 if
+ * library, header or macro is missing. */
 static long
 header_number(const char *library, const char *header, const char *macro)
 {
@@ -359,8 +358,8 @@ ml_phantom_cudnn_version(void)
         long minor = header_number("libcudnn.so.", header, "CUDNN_MINOR");
         long patch = header_number("libcudnn.so.", header, "CUDNN_PATCHLEVEL");
 
-        /* torch refuses a cuDNN older than the one it was built with, so without
-         * the header the answer has to be a high one. */
+        /* torch refuses a cuDNN older than that of its build, so without the header the
+         * answer is a high version. */
         version = major > 0 && minor >= 0 && patch >= 0
                       ? (size_t)(major * 10000 + minor * 100 + patch)
                       : 99900;
@@ -382,7 +381,7 @@ ml_phantom_nccl_version(void)
         if (major > 0 && minor >= 0 && patch >= 0) {
             code = major * 10000 + minor * 100 + patch;
         }
-        /* Without the header: that of torch 2.11, which the memory was measured on. */
+        /* Without the header: the version of torch 2.11, whose memory was measured. */
         version = code > 0 ? (int)code : 22809;
     }
     return version;

@@ -1,18 +1,17 @@
-/* The types and constants of the CUDA ABI that the phantom device reads or
- * writes, declared here so that building memlab needs no CUDA headers.
+/* The types and constants of the CUDA ABI that the phantom device uses, so that
+ * building memlab needs no CUDA headers.
  *
- * Owns: layouts and values, nothing else. tests/c/test_cuda_abi.c compares them
- * with the real headers where a wheel brings those. Names follow CUDA's, with
- * the prefix ml_ so that both can be included together.
- */
+ * Owns layouts and values.  tests/c/test_cuda_abi.c compares them with the real
+ * headers, if a wheel has those.  Names are CUDA's with the prefix ml_, so that both
+ * can be included together. */
 #ifndef ML_PHANTOM_CUDA_ABI_H
 #define ML_PHANTOM_CUDA_ABI_H
 
 #include <stddef.h>
 
-/* Runtime errors: those that the phantom gives, and those that code compiled into
- * programs gives without asking it, as CUB does. The first column is the suffix of CUDA's
- * name. The driver's numbers are the same. */
+/* Runtime errors: those that the phantom returns, and those that code compiled into
+ * programs returns by itself, such as CUB's.  The first column is the suffix of CUDA's
+ * name.  The driver uses the same numbers. */
 #define ML_CUDA_ERRORS(XX) \
     XX(Success, 0, "no error") \
     XX(ErrorInvalidValue, 1, "invalid argument") \
@@ -81,8 +80,8 @@ typedef struct {
     unsigned int x, y, z;
 } ml_cuda_dim3;
 
-/* Device properties. CUDA 12 and CUDA 13 share these fields in this order, but
- * 12 has some that 13 dropped: the argument keeps or drops them. */
+/* Device properties.  CUDA 12 and 13 have these fields in this order.  CUDA 12 has some
+ * that 13 dropped; the argument keeps or drops those. */
 #define ML_CUDA_DEVICE_PROP(ONLY_12) \
     char name[256]; \
     char uuid[16]; \

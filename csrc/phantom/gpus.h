@@ -1,16 +1,15 @@
-/* The one table of GPUs, and the limits of their compute capabilities.
+/* The table of GPUs, and the limits of their compute capabilities.
  *
- * Owns: the figures and where they come from. device.c turns the rows into the
- * table that CUDA's calls are answered from, and into a text inside the library
- * that `memlab phantom --list` reads without loading it.
+ * Owns the figures and their sources.  device.c makes from the rows the table for
+ * CUDA's calls.  It also makes a text inside the library, which `memlab phantom --list`
+ * reads without loading it.
  *
- * Columns: name, the driver's name, capability, multiprocessors, memory bus in
- * bits, clock and memory clock in MHz, L2 cache in KiB, memory in MiB as
- * cudaMemGetInfo reports it (less than nvidia-smi's figure by what the driver
- * keeps and, where ECC is on, by its codes; another driver may report 1 % less or
- * more), and the memory's source. Published means in a user's log. The other columns
- * are those of NVIDIA's data sheets and architecture white papers.
- */
+ * Columns: name, the driver's name, capability, multiprocessors, memory bus in bits,
+ * clock and memory clock in MHz, L2 cache in KiB, memory in MiB by cudaMemGetInfo, and
+ * the source of that figure.  Memory is less than in nvidia-smi, by the driver's share
+ * and, with ECC, by its codes; another driver may differ by 1 %.  Published means in a
+ * user's log.  The other columns are from NVIDIA's data sheets and architecture white
+ * papers. */
 #ifndef ML_PHANTOM_GPUS_H
 #define ML_PHANTOM_GPUS_H
 
@@ -40,9 +39,9 @@
     XX("v100", "Tesla V100-SXM2-16GB", 7, 0, 80, 4096, 1530, 877, 6144, 16160, \
        "torch's device properties as published: 16160MB")
 
-/* CUDA C++ Programming Guide, "Technical Specifications per Compute Capability":
- * threads and blocks a multiprocessor, shared memory a multiprocessor, a block
- * (opt-in) and reserved a block, in KiB. */
+/* From the CUDA C++ Programming Guide, "Technical Specifications per Compute
+ * Capability": threads and blocks per multiprocessor, and shared memory in KiB: per
+ * multiprocessor, per block (opt-in), and reserved per block. */
 #define ML_PHANTOM_CAPABILITIES(XX) \
     XX(7, 0, 2048, 32, 96, 96, 0) \
     XX(7, 5, 1024, 16, 64, 64, 0) \

@@ -1,10 +1,9 @@
-/* Every symbol that torch asks of the CUDA libraries and that no other file here
- * answers: a call of it ends the program with its name, and never reaches a real
+/* Every symbol of the CUDA libraries that torch uses and that no other file here
+ * implements.  A call of one ends the program with its name, and never reaches a real
  * library.
  *
- * The stubs are weak and cover the whole list, so an answer written elsewhere takes
- * a stub's place by being there: no second list says what is answered.
- */
+ * The stubs are weak and cover the whole list, so an implementation elsewhere replaces
+ * its stub. */
 #include "phantom.h"
 
 #define XX(name) \

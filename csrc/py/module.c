@@ -1,5 +1,5 @@
-/* The module memlab._core: its state, its functions, and the capsule through which
- * sources of events register.  Types live in files of their own. */
+/* The module memlab._core: its state, its functions, and the capsule by which sources
+ * of events register.  Types have files of their own. */
 #include "state.h"
 
 #include <string.h>
@@ -224,7 +224,7 @@ static const ml_api api = {
     .torchscript_begun = ml_torchscript_begun,
 };
 
-/* CONSTANT is taken even on failure; NULL passes an exception on. */
+/* Takes CONSTANT even on failure; NULL passes an exception on. */
 static int
 add_constant(PyObject *module, const char *name, PyObject *constant)
 {
@@ -243,9 +243,9 @@ add_type(PyObject *module, const char *name, PyObject **slot, PyObject *type)
     return PyModule_AddObjectRef(module, name, type);
 }
 
-/* The slot below makes CPython refuse only interpreters that ask for the check, from
- * 3.12 on; older ones, and those of "legacy" settings, would get a second set of
- * types over the one recorder. */
+/* From 3.12 on, the slot below makes CPython refuse subinterpreters, but only those
+ * that ask for the check.  Others would get a second set of types for the one
+ * recorder. */
 static int
 refuse_subinterpreters(PyObject *module)
 {
@@ -279,8 +279,7 @@ core_exec(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    /* What the check finds decides how stacks are captured; it never stops the
-     * import. */
+    /* The check decides how stacks are captured; it never stops the import. */
     ml_frames_self_check();
     if (PyErr_Occurred()) {
         return -1;
@@ -306,7 +305,7 @@ core_exec(PyObject *module)
         add_constant(module, "COLUMN_TEXTS", ml_columns_texts()) < 0) {
         return -1;
     }
-    /* The table is constant data behind a capsule, which has no const. */
+    /* The table is constant; a capsule's pointer is not. */
     PyObject *capsule = PyCapsule_New((void *)(uintptr_t)&api, ML_API_CAPSULE, NULL);
     if (capsule == NULL) {
         return -1;
@@ -349,7 +348,7 @@ static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, refuse_subinterpreters},
     {Py_mod_exec, core_exec},
 #ifdef Py_mod_multiple_interpreters
-    /* The recorder is for the process, as torch's trackers are. */
+    /* The recorder belongs to the process, as torch's trackers do. */
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
     {0, NULL},

@@ -1,4 +1,4 @@
-/* The module state of memlab._core, and how core errors become Python's.
+/* The module state of memlab._core, and the translation of core errors.
  *
  * Owns the list of objects that the module keeps; types reach it through their
  * module. */
@@ -14,7 +14,7 @@
 #define PyType_GetModuleByDef _PyType_GetModuleByDef
 #endif
 
-/* Every object that the module owns: one list for fields, traverse and clear. */
+/* Every object that the module owns: one list for members, traverse and clear. */
 #define ML_STATE_OBJECTS(XX) \
     XX(error)          /* memlab.Error */ \
     XX(snapshot_error) /* memlab.SnapshotError */ \
@@ -35,13 +35,13 @@ typedef struct ml_state {
     struct ml_paths *paths; /* owned; NULL before the first look for names */
 } ml_state;
 
-/* By it a type finds its module; module.c says what the module has. */
+/* Types find their module by it; module.c fills it. */
 extern struct PyModuleDef ml_core_module;
 
-/* The state behind TYPE or one of its Python subclasses; never NULL for our types. */
+/* The state of TYPE or its Python subclass; never NULL for memlab's types. */
 ml_state *ml_state_of(PyTypeObject *type);
 
-/* Raises ERROR (a negative ML_E*) with TEXT as the sentence; NULL for the error's own.
+/* Raises ERROR (a negative ML_E*) with the sentence TEXT; NULL: the error's own.
  * Always returns NULL. */
 PyObject *ml_py_raise(ml_state *state, int error, const char *text);
 
@@ -53,17 +53,17 @@ PyObject *ml_leaks_type_new(PyObject *module);
 PyObject *ml_follower_type_new(PyObject *module);
 PyObject *ml_line_profiler_type_new(PyObject *module);
 PyObject *ml_mem_reporter_type_new(PyObject *module);
-/* The names of the figures of a line, a tuple of str; NULL with an exception. */
+/* The names of a line's figures, a tuple of str; NULL with an exception. */
 PyObject *ml_line_profiler_columns(void);
 
 struct ml_recording;
 /* Wraps RECORDING, which the object then owns (it is freed on failure too). */
 PyObject *ml_recording_wrap(ml_state *state, struct ml_recording *recording);
-/* The same, with what its file tells, a dict whose reference is taken too. */
+/* The same with the file's facts, a dict whose reference is also taken. */
 PyObject *ml_recording_wrap_file(ml_state *state, struct ml_recording *recording,
                                  PyObject *about);
 
-/* The recording behind OP, borrowed; NULL, without an exception, where it is none. */
+/* The recording behind OP, borrowed; NULL, without an exception, if OP is none. */
 const struct ml_recording *ml_recording_behind(ml_state *state, PyObject *op);
 
 /* Sets DICT[KEY] to VALUE, whose reference is taken even on failure; NULL passes an

@@ -1,5 +1,5 @@
-/* Owns the Python module memlab._torch: hands memlab._core the sources, the native stack
- * functions and the out-of-memory hook.  It must not know torch's types. */
+/* Owns the Python module memlab._torch: passes the sources, the native stack functions
+ * and the out-of-memory hook to memlab._core. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -13,10 +13,10 @@
 
 namespace {
 
-/* Process-wide, as the hooks inside torch are; guarded by the GIL. */
+/* Process-wide, like the hooks in torch; guarded by the GIL. */
 bool registered;
 #ifdef MEMLAB_WITH_CUDA
-PyObject *oom_callback; /* owned; NULL where none is set */
+PyObject *oom_callback; /* owned; NULL: not set */
 bool oom_observer_queued;
 #endif
 
@@ -142,8 +142,8 @@ interpreter_is_finalizing()
 #endif
 }
 
-/* Runs the Python callback.  The observer's caller may hold the GIL or not, and may be a
- * thread that Python has never seen. */
+/* Runs the Python callback.  The caller may or may not hold the GIL, and may be a
+ * thread unknown to Python. */
 void
 run_oom_callback(int64_t device, uint64_t alloc_bytes, uint64_t total_bytes,
                  uint64_t free_bytes)
@@ -165,7 +165,7 @@ run_oom_callback(int64_t device, uint64_t alloc_bytes, uint64_t total_bytes,
                                   static_cast<unsigned long long>(total_bytes),
                                   static_cast<unsigned long long>(free_bytes));
         if (result == nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-            /* The program's, which comes back to it. */
+            /* The interrupt belongs to the program and returns to it. */
             PyErr_Clear();
             PyErr_SetInterrupt();
         }
@@ -181,8 +181,8 @@ run_oom_callback(int64_t device, uint64_t alloc_bytes, uint64_t total_bytes,
     running = false;
 }
 
-/* torch.cuda calls this while it initialises; an exception here would become the
- * program's failure to use CUDA, so trouble is only told. */
+/* torch.cuda calls this during its initialisation.  An exception would make the
+ * program's initialisation of CUDA fail, so problems are only reported. */
 PyObject *
 observe_oom(PyObject *, PyObject *)
 {
@@ -195,7 +195,8 @@ observe_oom(PyObject *, PyObject *)
 
 PyMethodDef observe_oom_def = {"_observe_oom", observe_oom, METH_NOARGS, nullptr};
 
-/* Has torch.cuda call observe_oom() when it initialises, which memlab never does. */
+/* Makes torch.cuda call observe_oom() during initialisation; memlab never initialises
+ * CUDA. */
 int
 queue_oom_observer()
 {

@@ -1,8 +1,8 @@
-"""The shapes of what memlab answers, for type checkers and readers.
+"""The types of memlab's answers, for type checkers and readers.
 
-docs/REPORT.md says what each key means.  Keys that end in _bytes are bytes, _us
-microseconds, _ns nanoseconds; a *_us or *_ns without "after" is unix time.  Nothing
-imports this while a program runs.
+docs/REPORT.md explains each key.  Keys that end in _bytes are bytes, _us microseconds,
+_ns nanoseconds.  A *_us or *_ns without "after" is unix time.  No program imports this
+at run time.
 """
 
 from memlab._answers.comparisons import (

@@ -13,7 +13,7 @@ class RankDevice(TypedDict):
 
 
 class RankClock(TypedDict):
-    """How the clock of a rank was set to that of the first; bound_ns None: not known."""
+    """How a rank's clock was aligned with the first one's; bound_ns None: unknown."""
 
     method: str
     offset_ns: int
@@ -22,7 +22,7 @@ class RankClock(TypedDict):
 
 
 class Rank(TypedDict):
-    """A process of a recording; None for what it does not say."""
+    """A process of a recording; None for unknown values."""
 
     rank: int | None
     local_rank: int | None
@@ -47,8 +47,10 @@ class Two(TypedDict):
 
 
 class DifferenceLine(Two):
-    """What is of one line, in a backward pass or not, at both; the place is that of the
-    second recording, or where it is gone, as in before_file and so on, of the first."""
+    """The memory of one line at both peaks, in a backward pass or not.  The place is
+    the second recording's or, if the line is gone there, the first's, as in before_file
+    and so on.
+    """
 
     file: str
     line: int
@@ -66,16 +68,19 @@ class DifferenceLine(Two):
 
 
 class DifferenceModule(Two):
-    """What is of one module at both; module "" where reason says why there is none."""
+    """The memory of one module at both peaks; module "" if reason says why there is
+    none.
+    """
 
     module: str
     reason: str
 
 
 class DifferenceInstant(TypedDict):
-    """An instant of a recording: how many events were before it, its time in unix
-    microseconds, the training step, and the phase of the last of these events where that
-    allocates."""
+    """An instant of a recording: the number of events before it, its time in unix
+    microseconds, and the training step.  If the last of these events allocates, phase
+    is its phase.
+    """
 
     event: int
     time_us: int
@@ -92,22 +97,24 @@ class _Difference(Two):
 
 
 class DifferencePhase(_Difference):
-    """The same where most was allocated in one phase; an instant is None where its
-    recording has no such phase, and nothing is by line, module or category then."""
+    """The same at each recording's peak within one phase.  An instant is None if its
+    recording lacks the phase; there are then no lines, modules or categories.
+    """
 
     phase: str
 
 
 class Difference(_Difference):
-    """What is more at one instant than at another: each grouping adds up to
-    difference_bytes."""
+    """The memory that one instant has more than another; each grouping sums to
+    difference_bytes.
+    """
 
     phases: list[DifferencePhase]
     phases_left_out: int
 
 
 class DifferenceSide(TypedDict):
-    """One side of `memlab diff`: the path of its file, and what of it was looked at."""
+    """One side of `memlab diff`: its file's path, and the part that was compared."""
 
     file: str
     at: str
@@ -116,7 +123,7 @@ class DifferenceSide(TypedDict):
 
 
 class Diff(TypedDict):
-    """What `memlab diff --json` prints."""
+    """The output of `memlab diff --json`."""
 
     before: DifferenceSide
     after: DifferenceSide
@@ -124,14 +131,14 @@ class Diff(TypedDict):
 
 
 class RankDifference(Difference):
-    """The same against the rank of this number, or where it has none of this file."""
+    """The same compared with the rank of this number, or with a rank of this file."""
 
     rank: int | None
     file: str
 
 
 class RankPeak(Rank):
-    """A rank with the peak of its fullest device, which None says that it has none."""
+    """A rank with the peak of its fullest device; None: it has no device."""
 
     device: int | None
     peak_allocated_bytes: int
@@ -143,7 +150,9 @@ class RankPeak(Rank):
 
 
 class MergedRanks(TypedDict):
-    """What `memlab merge --json` prints: ranks by peak, and why the highest is higher."""
+    """The output of `memlab merge --json`: ranks by peak, and why the highest is
+    higher.
+    """
 
     ranks: list[RankPeak]
     world_size: int | None

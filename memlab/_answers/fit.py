@@ -7,7 +7,7 @@ from memlab._answers.peaks import Category, PeakLine
 
 
 class FitSettings(TypedDict):
-    """Settings of the allocator that reserve less; fits: with them there is room."""
+    """Settings of the allocator that reserve less; fits: the program fits with them."""
 
     conf: str
     reserved_peak_bytes: int
@@ -16,12 +16,11 @@ class FitSettings(TypedDict):
 
 
 class FitDevice(TypedDict):
-    """What a program takes of one device; rank None: of the only process.
+    """A program's memory on one device; rank None: the only process.
 
-    total_bytes = reserved_peak_bytes + outside_bytes.  headroom_bytes is what all ranks
-    leave of capacity_bytes, negative where that is not enough.  fits: of this device.
-    reserved_peak_range_bytes: the least and the most over the driver placements that were
-    tried.
+    total_bytes = reserved_peak_bytes + outside_bytes.  headroom_bytes: capacity_bytes
+    less the memory of all ranks, negative if that is too much.  fits: on this device.
+    reserved_peak_range_bytes: the least and the most over the tried driver placements.
     """
 
     device: int
@@ -43,9 +42,9 @@ class FitDevice(TypedDict):
 
 
 class FitOom(Place):
-    """Where memory ran out; file "" where reason says why there is no line, device and
-    requested_bytes None where torch's allocator was not asked.  error: what the program
-    ended by, None where it showed none.
+    """The out of memory.  file "" if reason says why there is no line.  device and
+    requested_bytes are None if the failed request was not torch's allocator's.  error:
+    the program's last error, None if it showed none.
     """
 
     device: int | None
@@ -56,9 +55,9 @@ class FitOom(Place):
 
 
 class FitTried(TypedDict):
-    """A value that was tried; the bytes, of the fullest device, are None where it does not
-    fit.  error: what the program failed of with the value, which then counts as one that
-    does not fit; else None.
+    """A value that was tried, with the fullest device's bytes, None if it does not fit.
+    error: why the program failed with the value, which then counts as not fitting; else
+    None.
     """
 
     value: int
@@ -70,9 +69,9 @@ class FitTried(TypedDict):
 
 
 class FitVary(TypedDict):
-    """The search for the largest value that fits; largest None: none does.
+    """The search for the largest value that fits; largest None: none fits.
 
-    monotonic: among the values that fit none had less allocated than a lower one.
+    monotonic: among the values that fit, none allocated less than a lower one.
     """
 
     name: str
@@ -84,10 +83,11 @@ class FitVary(TypedDict):
 
 
 class FitAnswer(TypedDict):
-    """What memlab.fit() answers.
+    """The answer of memlab.fit().
 
-    ended: "end" the program did by itself, "stopped" it was after its steps, "time" was
-    over.  steps: of the optimizer; steps_after_peak: of them after a peak last rose.
+    ended: "end": the program ended by itself; "stopped": after its steps; "time": by
+    the timeout.  steps: of the optimizer; steps_after_peak: steps after the last rise
+    of a peak.
     """
 
     fits: bool

@@ -1,15 +1,16 @@
-"""Which lines of a program leave memory behind step by step."""
+"""Lines of a program that leave memory behind step by step."""
 
 from typing import TypedDict
 
 
 class Growing(TypedDict):
-    """A line that each step leaves memory at, which is still there at the end of the last.
+    """A line at which each step leaves memory that is still allocated after the last
+    step.
 
-    certain: of five steps or more.  graph: likely an autograd graph, whose end this line
-    made; lines: of how many lines it is.  phase: in which its newest block was allocated;
-    in "backward" for the operation of the line.  reason: why there is no line.  addresses:
-    of some of its blocks that are still allocated at the end of the recording.
+    certain: at least five steps.  graph: likely an autograd graph, whose last node this
+    line made; lines: number of lines in the graph.  phase: of the newest block's
+    allocation; "backward" for the line's operation.  reason: why there is no line.
+    addresses: of some blocks that are allocated at the recording's end.
     """
 
     bytes_per_step: int
@@ -32,8 +33,9 @@ class Growing(TypedDict):
 
 
 class Growth(TypedDict):
-    """Of one device; steps_by: what a step is, "steps", "backward_passes", "module_calls",
-    or "" where none is known."""
+    """Growth on one device.  steps_by: the kind of steps: "steps", "backward_passes",
+    "module_calls", or "" if none is known.
+    """
 
     device: int
     steps_by: str

@@ -6,7 +6,7 @@ from memlab._answers.peaks import Moment, Totals
 
 
 class ReplayPeaks(TypedDict):
-    """Peaks of each total alone, over the window of the recording."""
+    """Each total's own peak in the recording's window."""
 
     allocated_peak_bytes: int
     active_peak_bytes: int
@@ -15,8 +15,9 @@ class ReplayPeaks(TypedDict):
 
 
 class ReplayInstant(Totals):
-    """Where most was reserved: after which event, -1 for before the first; what was reserved
-    and not active, and of that what lies beside blocks in use."""
+    """The instant of the reserved peak: the event (-1: before the first), the bytes
+    reserved but not active, and the part of these beside blocks in use.
+    """
 
     event: int
     unused_bytes: int
@@ -24,7 +25,7 @@ class ReplayInstant(Totals):
 
 
 class ReplayOom(TypedDict):
-    """The request that fails first; file "" where reason says why there is no line."""
+    """The first failed request; file "" if reason says why there is no line."""
 
     event: int
     time_us: int
@@ -42,7 +43,7 @@ class ReplayOom(TypedDict):
 
 
 class ReplayDevice(ReplayPeaks):
-    """What one device would need."""
+    """The need of one device."""
 
     device: int
     name: str
@@ -66,7 +67,7 @@ class ReplayDevice(ReplayPeaks):
 
 
 class Replay(TypedDict):
-    """What `memlab replay --json` prints, of the settings and the memory that were asked."""
+    """The output of `memlab replay --json`, for the requested settings and memory."""
 
     conf: str | None
     memory_bytes: int | None
@@ -74,8 +75,9 @@ class Replay(TypedDict):
 
 
 class ExplainedPeak(Totals):
-    """The peaks of each total alone, and the allocation that made that of allocated bytes:
-    event -1 and file "" where it was before the recording or reason says why."""
+    """Each total's own peak, and the allocation that made the allocated peak.  Event
+    -1: it was before the recording.  file "" if reason says why there is no line.
+    """
 
     event: int
     time_us: int
@@ -90,14 +92,15 @@ class ExplainedPeak(Totals):
 
 
 class ExplainedReserved(Totals):
-    """Totals where most was reserved; of what is free, what lies beside blocks in use."""
+    """Totals at the reserved peak, and the free bytes beside blocks in use."""
 
     inactive_split_bytes: int
 
 
 class ExplainedPart(TypedDict):
-    """Blocks at the allocated peak of one category, in modules whose paths are equal up to
-    their first number; modules: how many these are; reason: why the category is unknown."""
+    """Blocks at the allocated peak, of one category and of modules with equal paths up
+    to their first number.  modules: their number.  reason: why the category is unknown.
+    """
 
     category: str
     reason: str
@@ -108,7 +111,7 @@ class ExplainedPart(TypedDict):
 
 
 class Savings(TypedDict):
-    """By how many bytes peaks fall; below 0: they rise."""
+    """Bytes by which peaks fall; negative: they rise."""
 
     allocated_saving_bytes: int
     reserved_saving_bytes: int
@@ -117,10 +120,10 @@ class Savings(TypedDict):
 class Advice(Savings):
     """A change that lowers a peak when the run is replayed with it.
 
-    kind: what is wasted. exact: False where the replay has to assume when memory would be
-    freed. together: it still saves where those before it are followed. file "": it is of no
-    one line. What bytes, blocks and count are of depends on the kind; name is what an owner
-    calls the tensor, conf the settings of the allocator.
+    kind: the waste.  exact: False if the replay assumes when memory would be freed.
+    together: it still saves after the advices before it.  file "": no single line.  The
+    kind decides the meaning of bytes, blocks and count.  name: the owner's name for the
+    tensor.  conf: allocator settings.
     """
 
     kind: str
@@ -138,12 +141,13 @@ class Advice(Savings):
 
 
 class ExplainedTogether(Totals, Savings):
-    """Peaks where all advice is followed that saves beside what comes before it."""
+    """Peaks with all advices that still save after those before them."""
 
 
 class BatchFit(Totals):
-    """The largest factor of the batch that fits, 0 for none, and the peaks with it; scaling:
-    bytes of the peak that are taken to grow with the batch."""
+    """The largest factor of the batch that fits (0: none), and the peaks with it.
+    scaling: bytes of the peak that are assumed to grow with the batch.
+    """
 
     memory_bytes: int
     scaling_bytes: int
@@ -151,8 +155,10 @@ class BatchFit(Totals):
 
 
 class Unseen(TypedDict):
-    """Bytes of one pass that a run which ran out of memory did not live to ask for, estimated;
-    modules: how many were not reached; optimizer_assumed: the state is that of an Adam."""
+    """Estimated bytes of one pass that a run out of memory had not yet requested.
+    modules: number of modules not reached; optimizer_assumed: the state is that of an
+    Adam.
+    """
 
     modules: int
     forward_bytes: int
@@ -162,8 +168,9 @@ class Unseen(TypedDict):
 
 
 class Remedy(TypedDict):
-    """A change with which the run needs less; tried: in a replay of the program's own
-    requests, else estimated; fits: alone; chosen: of the smallest set that fits."""
+    """A change that lowers the need.  tried: in a replay of the program's own requests,
+    else estimated; fits: alone; chosen: in the smallest set that fits.
+    """
 
     kind: str
     module: str
@@ -176,15 +183,16 @@ class Remedy(TypedDict):
 
 
 class MakeFit(TypedDict):
-    """What makes a run fit in memory_bytes: None where that is not known.
+    """How a run fits in memory_bytes; None: unknown.
 
-    needs: reserved bytes of the whole run, with little and with much assumed of what was
-    not recorded. untold_because: why no batch is told. batch_factor and batch_factor_most:
-    the largest batch that fits, of the recorded one, with much and with little assumed;
-    batch_named: they agree, so that the first is told. batch: that as a number, where an
-    argument of the program named it; batch_recorded: 0 where none did. fragmented: where
-    memory need not be in one piece, the request that failed succeeds, and so does what
-    follows, as far as it can be told."""
+    needs: reserved bytes of the whole run, with little and with much assumed for the
+    unrecorded part. untold_because: why there is no batch.  batch_factor and
+    batch_factor_most: the largest batch that fits, relative to the recorded one, with
+    much and with little assumed.  batch_named: they agree, and batch_factor is
+    reported.  batch: the same as a number, if an argument of the program has the batch.
+    batch_recorded: that argument; 0: none.  fragmented: if memory need not be in one
+    piece, the failed request succeeds, and so does all that can be predicted after it.
+    """
 
     memory_bytes: int | None
     failed: bool
@@ -205,11 +213,11 @@ class MakeFit(TypedDict):
 
 
 class ExplainedDevice(TypedDict):
-    """Why the peak of a device is what it is, and what to change; most saving first.
+    """Why a device's peak is what it is, and what to change; most saving first.
 
-    recorded: its peaks, of each total alone; peak: those of the same run in the model of the
-    allocator, with segments where the driver would put them, with which all else is
-    compared. failed: a request failed; in the model it does not.
+    recorded: each total's own peak.  peak: the same run's peaks in the allocator's
+    model with the driver's placement, to which all other figures are compared.  failed:
+    a request failed; in the model it succeeds.
     """
 
     device: int
@@ -230,8 +238,10 @@ class ExplainedDevice(TypedDict):
 
 
 class Measured(TypedDict):
-    """What fits on a GPU with memory_bytes, measured on the phantom device; conf "" and
-    batch_argument "": not tried; batch_largest None: none from 1 to batch_given."""
+    """What fits on a GPU with memory_bytes, measured on the phantom device.  conf ""
+    and batch_argument "": not tried; batch_largest None: nothing from 1 to batch_given
+    fits.
+    """
 
     memory_bytes: int
     conf: str
@@ -242,7 +252,7 @@ class Measured(TypedDict):
 
 
 class Explanation(TypedDict):
-    """What `memlab explain --json` prints, for the memory that was asked about."""
+    """The output of `memlab explain --json`, for the requested memory."""
 
     memory_bytes: int | None
     devices: list[ExplainedDevice]
@@ -250,8 +260,9 @@ class Explanation(TypedDict):
 
 
 class Tuned(TypedDict):
-    """What came of some settings, as text of PYTORCH_CUDA_ALLOC_CONF; None: the recorded
-    ones."""
+    """The result of some settings, as text of PYTORCH_CUDA_ALLOC_CONF; None: the
+    recorded ones.
+    """
 
     conf: str | None
     reserved_peak_bytes: int
@@ -282,7 +293,7 @@ class TuneDevice(TypedDict):
 
 
 class Tune(TypedDict):
-    """What `memlab tune --json` prints, with the memory that was asked for."""
+    """The output of `memlab tune --json`, for the requested memory."""
 
     memory_bytes: int | None
     devices: list[TuneDevice]

@@ -4,7 +4,7 @@ from typing import TypedDict
 
 
 class LineFigures(TypedDict):
-    """What memory did while one line ran: bytes, but for line and allocations."""
+    """Memory while one line ran: bytes, except line and allocations."""
 
     line: int
     at_peak_bytes: int
@@ -16,7 +16,9 @@ class LineFigures(TypedDict):
 
 
 class FunctionLines(TypedDict):
-    """Those of the functions of one name in one file; user: the file is no package's."""
+    """Lines of the functions of one name in one file; user: the file is not a
+    package's.
+    """
 
     file: str
     function: str
@@ -25,14 +27,14 @@ class FunctionLines(TypedDict):
 
 
 class Lines(TypedDict):
-    """Those of all lines of a recording's stacks."""
+    """The lines in all of a recording's stacks."""
 
     start_time_us: int
     functions: list[FunctionLines]
 
 
 class TableLine(LineFigures):
-    """A line as tables of functions have it; code None: its text is not known."""
+    """A line in a function's table; code None: its text is unknown."""
 
     code: str | None
 

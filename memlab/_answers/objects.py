@@ -1,4 +1,4 @@
-"""Tensors, who holds them, memory that nobody is known to hold, and leaks."""
+"""Tensors, their holders, memory without a known holder, and leaks."""
 
 from typing import TypedDict
 
@@ -9,8 +9,8 @@ from memlab._objects.holders import Holder
 class UnheldRow(Line):
     """Memory of one line that no known holder keeps.
 
-    keeper: "" for autograd or other C++ code; else "workspace of a library" (by its size,
-    as in by_category), "pool of a CUDA graph" or "memory pool", whose id is pool.
+    keeper: "" for autograd or other C++ code; else "workspace of a library" (by its
+    size, as in by_category), "pool of a CUDA graph" or "memory pool", whose id is pool.
     """
 
     keeper: str
@@ -18,11 +18,11 @@ class UnheldRow(Line):
 
 
 class Unheld(TypedDict):
-    """What is allocated on one device, held by whom, and the rest of what is reserved.
+    """Allocated memory on one device by holder, and the rest of the reserved memory.
 
-    held_bytes + unheld_bytes = allocated_bytes, and with awaiting_free_bytes and
-    cached_bytes reserved_bytes.  Of held_bytes claims cover claimed_bytes, all but
-    slack_bytes.  outside_bytes: claimed, but in no block of this allocator.
+    held_bytes + unheld_bytes = allocated_bytes.  With awaiting_free_bytes and
+    cached_bytes, the sum is reserved_bytes.  Claims cover claimed_bytes of held_bytes;
+    the rest is slack_bytes.  outside_bytes: claimed, but in no block of this allocator.
     """
 
     device: int
@@ -53,11 +53,11 @@ class _ReporterHolders(TypedDict, total=False):
 class ReporterRow(_ReporterHolders):
     """One tensor, or a part of one: its gradient, the values of a sparse one.
 
-    name is as in "weight.grad"; sizes its shape; elements their product.  storage_bytes
-    are those of its whole storage, used_bytes the same rounded up to 512, or 0 where
-    shared_with names the row that has them already.  holders, only where they were looked
-    for, is who holds the tensor, nearest first; None of rows that say so by their name,
-    that use no bytes of their own, or whose tensor has gone meanwhile.
+    name is as in "weight.grad"; sizes is its shape; elements their product.
+    storage_bytes: its whole storage.  used_bytes: the same rounded up to 512; 0 if
+    shared_with names a row that has them.  holders, only if requested: the tensor's
+    holders, nearest first.  None if the row's name says it, the row uses no bytes of
+    its own, or the tensor is gone by now.
     """
 
     name: str
@@ -85,10 +85,11 @@ class ReporterDevice(TypedDict):
 
 
 class Leak(TypedDict):
-    """A line that left memory behind in each of the last steps, all of which lives.
+    """A line that left memory behind in each of the last steps, all of which is still
+    live.
 
-    Of the line as in Line; bytes and blocks are those of these steps, which are steps in a
-    row, and bytes_per_step is what the middle one of them left.
+    Line as in Line.  bytes and blocks are those of these consecutive steps;
+    bytes_per_step is their median.
     """
 
     file: str

@@ -14,7 +14,7 @@ class Place(TypedDict):
 
 
 class Cause(Place):
-    """Who allocated, or asked to."""
+    """The line that allocated or requested."""
 
     caller: Place | None
     how: str
@@ -24,7 +24,7 @@ class Cause(Place):
 
 
 class OomRequest(Cause):
-    """What could not be had; pool None: not recorded."""
+    """The failed request; pool None: not recorded."""
 
     bytes: int
     driver_bytes: int
@@ -35,7 +35,7 @@ class OomRequest(Cause):
 
 
 class OomDevice(TypedDict):
-    """The device then; None: not recorded."""
+    """The device at that time; None: not recorded."""
 
     free_bytes: int
     total_bytes: int | None
@@ -45,7 +45,7 @@ class OomDevice(TypedDict):
 
 
 class OomPart(TypedDict):
-    """Reserved bytes that nothing used."""
+    """Reserved, unused bytes."""
 
     bytes: int
     pieces: int
@@ -53,7 +53,7 @@ class OomPart(TypedDict):
 
 
 class OomUnused(TypedDict):
-    """These by why they served or did not."""
+    """Unused bytes by why they served or did not serve the request."""
 
     eligible: OomPart
     other_pool: OomPart
@@ -83,7 +83,7 @@ class OomHole(TypedDict):
 
 
 class OomFit(TypedDict):
-    """The stretch that is long enough and has the fewest bytes in use."""
+    """The range that is long enough and has the fewest bytes in use."""
 
     bytes: int
     address: int
@@ -93,7 +93,7 @@ class OomFit(TypedDict):
 
 
 class OomGrowing(Place):
-    """A line that holds more from step to step."""
+    """A line whose memory grows from step to step."""
 
     before_bytes: int
     after_bytes: int
@@ -118,14 +118,14 @@ class _AdvicePlace(TypedDict, total=False):
 
 
 class OomAdvice(_AdvicePlace):
-    """What to try; the kind one_line names its line."""
+    """What to try; the kind "one_line" names its line."""
 
     kind: str
     bytes: int
 
 
 class Oom(TypedDict):
-    """Why the last request of a device that ran out of memory failed."""
+    """Why a device's last request that ran out of memory failed."""
 
     device: int
     event: int

@@ -30,14 +30,14 @@ class Totals(TypedDict):
 
 
 class Instant(Totals):
-    """Totals, and when: event is an index into the events kept."""
+    """Totals and their instant: event is an index into the kept events."""
 
     time_us: int
     event: int
 
 
 class Moment(TypedDict):
-    """Where the program was; None for what it did not tell."""
+    """Where the program was; None: not reported."""
 
     step: int | None
     phase: str | None
@@ -52,8 +52,9 @@ class Frame(TypedDict):
 
 
 class Line(TypedDict):
-    """Live bytes of one line of the program; file "" and line 0 where reason says why
-    there is none."""
+    """Live bytes of one line of the program; file "" and line 0 if reason says why
+    there is none.
+    """
 
     file: str
     line: int
@@ -70,8 +71,9 @@ class Line(TypedDict):
 
 
 class InnerLine(TypedDict):
-    """What a line made, by the model's own line: the innermost that is neither torch's nor
-    Python's own."""
+    """Memory of a line by the model's own line: the innermost frame that is neither
+    torch's nor Python's own.
+    """
 
     file: str
     line: int
@@ -83,7 +85,9 @@ class InnerLine(TypedDict):
 
 
 class PeakLine(Line):
-    """A line, and its parts by the model's own lines; none where that is the line itself."""
+    """A line, and its parts by the model's own lines; no parts if that is the line
+    itself.
+    """
 
     inner: list[InnerLine]
 
@@ -100,7 +104,7 @@ class Stack(TypedDict):
 
 
 class ModulePart(TypedDict):
-    """Live bytes of one module; module "" where reason says why there is none."""
+    """Live bytes of one module; module "" if reason says why there is none."""
 
     module: str
     reason: str
@@ -109,8 +113,9 @@ class ModulePart(TypedDict):
 
 
 class ModuleNode(TypedDict):
-    """Live bytes of a module and of those in it, and its own alone; modules: how many
-    repeated ones "*" in the path stands for."""
+    """Live bytes of a module with its submodules, and its own alone.  modules: number
+    of repeated modules that "*" in the path stands for.
+    """
 
     module: str
     reason: str
@@ -123,8 +128,9 @@ class ModuleNode(TypedDict):
 
 
 class ModuleRow(TypedDict):
-    """A row of the summary of modules; share: all of the module, its own without those in
-    it, or the rest, what no other row has of it."""
+    """A row of the summary of modules.  share: the whole module, its own without
+    submodules, or the rest that no other row has.
+    """
 
     module: str
     reason: str
@@ -135,7 +141,7 @@ class ModuleRow(TypedDict):
 
 
 class SizePart(TypedDict):
-    """Live bytes of blocks of least_bytes up to below four times that."""
+    """Live bytes of blocks from least_bytes up to below four times that."""
 
     least_bytes: int
     bytes: int
@@ -143,8 +149,9 @@ class SizePart(TypedDict):
 
 
 class Overhead(TypedDict):
-    """What the allocator held beyond what was allocated; fragmentation from 0 to 1,
-    free_blocks and segments are numbers of them."""
+    """Memory that the allocator held beyond allocated bytes.  fragmentation is 0 to 1;
+    free_blocks and segments are counts.
+    """
 
     inactive_bytes: int
     slack_bytes: int
@@ -155,7 +162,7 @@ class Overhead(TypedDict):
 
 
 class GpuLines(TypedDict):
-    """Signed bytes that add up to what the device says is used; None: not told."""
+    """Signed bytes that sum to the device's used bytes; None: unknown."""
 
     torch_allocated_bytes: int | None
     torch_pending_free_bytes: int | None
@@ -178,7 +185,7 @@ class Gpu(TypedDict):
 
 
 class GpuSample(Gpu):
-    """The same of the sample nearest to the peak."""
+    """The same at the sample nearest to the peak."""
 
     moved_bytes: int
     time_us: int
@@ -186,7 +193,7 @@ class GpuSample(Gpu):
 
 
 class Host(TypedDict):
-    """The host's memory; None where torch does not tell."""
+    """The host's memory; None if torch does not tell."""
 
     rss_bytes: int | None
     pinned_allocated_bytes: int | None
@@ -194,21 +201,21 @@ class Host(TypedDict):
 
 
 class HostSample(Host):
-    """The same of the sample nearest to the peak."""
+    """The same at the sample nearest to the peak."""
 
     time_us: int
     after_us: int
 
 
 class Ledger(Gpu):
-    """What memlab.ledger() answers."""
+    """The answer of memlab.ledger()."""
 
     device: int
     host: Host
 
 
 class Peak(TypedDict):
-    """What was live on one device when its allocated bytes were at their peak."""
+    """Live memory of one device at its allocated peak."""
 
     device: int
     events: int

@@ -1,11 +1,12 @@
-"""What a recording, its file and the recorder say of themselves."""
+"""Facts about a recording, its file and the recorder."""
 
 from typing import TypedDict
 
 
 class Note(TypedDict):
-    """What happened beside memory events; device and rank -1: of none.  What values are, None for
-    one that is not known, is the kind's."""
+    """Something that happened beside memory events; device and rank -1: none.  The kind
+    decides the meaning of values; None: unknown.
+    """
 
     time_ns: int
     kind: str
@@ -17,7 +18,7 @@ class Note(TypedDict):
 
 
 class Counts(TypedDict):
-    """How much of a device a recording holds: numbers, not bytes."""
+    """How much a recording holds of a device: counts, not bytes."""
 
     events: int
     segments: int
@@ -29,7 +30,7 @@ class Counts(TypedDict):
 
 
 class Gap(TypedDict):
-    """Where events of a device are missing, after so many of it."""
+    """Missing events of a device, after that many of its events."""
 
     device: int
     position: int
@@ -38,8 +39,9 @@ class Gap(TypedDict):
 
 
 class File(TypedDict):
-    """What a .mlab file tells of its making; errno is the system's, 0: no error.  bytes is
-    its length."""
+    """A .mlab file's facts about its making; errno is the system's, 0: no error; bytes
+    is its length.
+    """
 
     state: str
     stopped: str
@@ -61,9 +63,10 @@ class File(TypedDict):
 
 
 class News(TypedDict):
-    """What a look at a file that is followed found: whether it has more than was read now,
-    whether it is shorter than what was read before, its bytes and those looked at, and the
-    events so far, of which gone_events made room for newer ones."""
+    """Result of a look at a followed file: whether there is more to read; whether the
+    file is shorter than before; its bytes and those read; and the events so far, of
+    which gone_events were dropped for newer ones.
+    """
 
     more: bool
     cut: bool
@@ -74,7 +77,7 @@ class News(TypedDict):
 
 
 class History(TypedDict):
-    """The most allocated bytes in each of some spans of equal time, from a start on."""
+    """The most allocated bytes in each of several spans of equal time."""
 
     start_time_us: int
     column_us: float
@@ -106,8 +109,9 @@ class _BackendTorch(TypedDict, total=False):
 
 
 class Backend(_BackendTorch):
-    """Whether a source of events can be recorded, and how or why not; torch, of "cuda"
-    and "cpu" only, is its version."""
+    """Whether a source of events can be recorded, and how or why not.  torch: its
+    version, only for "cuda" and "cpu".
+    """
 
     available: bool
     reason: str

@@ -1,4 +1,4 @@
-"""What `memlab report --json` prints."""
+"""The output of `memlab report --json`."""
 
 from typing import TypedDict
 
@@ -21,8 +21,9 @@ class DeviceReport(Peak):
 
 
 class Report(TypedDict):
-    """What `memlab report --json` prints; file is the path that was read, at the instant
-    as memlab report --at names it."""
+    """The output of `memlab report --json`.  file: the path that was read; the instant
+    as in memlab report --at.
+    """
 
     file: str | None
     recording: File | None

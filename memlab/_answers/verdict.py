@@ -7,8 +7,9 @@ from memlab._answers.peaks import Moment, Totals
 
 
 class Finding(TypedDict):
-    """A fact, with bytes and of what they are a part; file "" where it is of no line.
-    since_step: of what grows, with the other keys of Growing; None of all else."""
+    """A fact, with bytes as a part of a total; file "": no line.  since_step, and the
+    other keys of Growing: only for growth, else None.
+    """
 
     kind: str
     stage: str
@@ -26,7 +27,8 @@ class Finding(TypedDict):
 
 
 class VerdictPeak(Totals):
-    """Peaks of each total alone; the moment, stage and line are of allocated bytes."""
+    """Each total's own peak; the moment, stage and line are those of allocated bytes.
+    """
 
     stage: str
     moment: Moment
@@ -38,9 +40,11 @@ class VerdictPeak(Totals):
 
 
 class Verdict(TypedDict):
-    """Of one device; findings the most urgent first, changes those that save most; tried:
-    whether changes were looked for.  make_fit: where it ran out
-    of memory, or nearly, and changes were looked for.  total_bytes: of the GPU, None where not known."""
+    """The verdict on one device: findings, most urgent first, and changes that save
+    most.  tried: changes were searched for.  make_fit: only if that device ran out of
+    memory, or nearly, and changes were searched for.  total_bytes: of the GPU, None if
+    unknown.
+    """
 
     device: int
     total_bytes: int | None

@@ -48,7 +48,7 @@ def run(options):
     from memlab._export import export
     from memlab._files import merged
 
-    # Before a long file is read.
+    # Fails before a long file is read.
     to = options.to or export.format_of(options.out)
     recording = merged.read(options.file)
     export.convert(

@@ -27,7 +27,7 @@ def add(commands):
 
 
 def separate(argv):
-    """ARGV without the -- behind --measure, with which argparse would end the options."""
+    """ARGV without the -- after --measure, which would end argparse's options."""
     words = list(argv)
     if "--measure" in words:
         at = words.index("--measure") + 1

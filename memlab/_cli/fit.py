@@ -113,8 +113,9 @@ def _say_what_is_behind(words):
 
 @contextlib.contextmanager
 def _leaving_nothing():
-    """Where a signal would end this process, what it started, which is in sessions of its
-    own, and its files go first, as after Ctrl-C."""
+    """If a signal ends this process, its child processes, which have sessions of their
+    own, and its files are removed first, as after Ctrl-C.
+    """
 
     def leave(number, frame):
         sys.exit(128 + number)

@@ -5,7 +5,7 @@ import sys
 from memlab._cli import kinds
 from memlab._text import terminal, wording
 
-# Of the process, where a limit is passed; 1 is a failure of memlab's, 2 wrong usage.
+# Exit status if a limit is passed; 1 is a failure of memlab, 2 wrong usage.
 STATUS = 3
 
 
@@ -27,7 +27,8 @@ def add(command):
 
 
 def status(options, recording, devices) -> int:
-    """0, or STATUS where a device, an index, passes a limit of OPTIONS, which is said."""
+    """0; or STATUS, with a message, if a device, an index, passes a limit of OPTIONS.
+    """
     if options.fail_over is None and not options.fail_on:
         return 0
     from memlab._report import verdict as _verdict

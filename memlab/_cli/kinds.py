@@ -1,4 +1,4 @@
-"""Kinds of values that options take, for argparse, and what help says of a file."""
+"""Types of option values for argparse, and the help text about a file."""
 
 import argparse
 

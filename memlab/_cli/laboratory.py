@@ -1,4 +1,4 @@
-"""What the commands of the laboratory share."""
+"""Functions shared by the laboratory's commands."""
 
 import json
 
@@ -28,7 +28,7 @@ def add_options(command):
 
 
 def tell(options, answer, sections):
-    """Shows an ANSWER of the laboratory: as JSON, or in the words that SECTIONS makes."""
+    """Shows an ANSWER of the laboratory, as JSON or as the text that SECTIONS makes."""
     if options.json:
         telling.say(json.dumps(answer, indent=1))
     else:

@@ -1,7 +1,7 @@
-"""The command line: which commands there are.
+"""The command line and its list of commands.
 
-A command is one file here, which owns its options and what they run: add(commands)
-gives it to argparse, and run(options) returns the exit status.
+A command is one file here, which owns its options and its work: add(commands) adds it
+to argparse, and run(options) returns the exit status.
 """
 
 import difflib
@@ -35,12 +35,14 @@ _COMMANDS = (
     *(run, lines, report, merge, diff, replay, tune, explain, view, top, convert, fit),
     *(phantom, backends),
 )
-# What may work for seconds before it says anything.
+# Commands that may run for seconds before any output.
 _LONG = {"report", "merge", "diff", "replay", "tune", "explain", "view", "convert"}
 
 
 def main(argv=None) -> int:
-    """Runs one command; returns the exit status: 0, 1 failed, 2 wrong usage."""
+    """Runs one command; returns the exit status: 0: success, 1: failure, 2: wrong
+    usage.
+    """
     argv = sys.argv[1:] if argv is None else list(argv)
     return guarded(lambda: _command(argv))
 

@@ -1,4 +1,4 @@
-"""`memlab phantom`, which takes the rest of its line as another program's."""
+"""`memlab phantom`, whose remaining arguments are another program's."""
 
 
 def add(commands):

@@ -1,4 +1,4 @@
-"""What commands that run a program share: whose memory counts, and the program."""
+"""Options shared by commands that run a program: the device, and the program."""
 
 import argparse
 import os
@@ -33,7 +33,7 @@ def add_program(command):
     )
     command.add_argument("program", help="script to run, or module with -m")
     rest = command.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    # Or argparse names them among what is missing.
+    # Otherwise argparse lists it among missing arguments.
     rest.required = False
 
 

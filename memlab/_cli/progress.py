@@ -1,5 +1,4 @@
-"""That a command is still at work: a line on stderr, where that is a terminal, which goes
-before the answer comes."""
+"""A progress line on stderr, if that is a terminal; removed before the answer."""
 
 from __future__ import annotations
 
@@ -7,13 +6,14 @@ import sys
 import threading
 import time
 
-# Seconds until it is said, and from then on between two times.
+# Seconds before the first line, and between updates.
 DELAY, EVERY = 2.0, 1.0
 
 
 class Progress:
-    """Says after DELAY seconds that WHAT goes on, and how long it has, until end().  Does
-    nothing where STREAM is no terminal."""
+    """After DELAY seconds, says that WHAT is in progress and for how long, until end().
+    Does nothing if STREAM is no terminal.
+    """
 
     def __init__(self, what: str, stream, delay: float = DELAY, every: float = EVERY) -> None:
         self._what = what
@@ -41,11 +41,11 @@ class Progress:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
-            # Nobody reads it any more.
+            # The terminal is gone.
             self._ended.set()
 
     def end(self) -> None:
-        """From here on nothing is said, and the line is gone."""
+        """Removes the line and ends its updates."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -56,12 +56,12 @@ _current: Progress | None = None
 
 
 def begin(what: str) -> None:
-    """Of the one command of this process."""
+    """Begins the line of this process's one command."""
     global _current
     _current = Progress(what, sys.stderr)
 
 
 def end() -> None:
-    """Before anything else is written."""
+    """Ends the line before other output."""
     if _current is not None:
         _current.end()

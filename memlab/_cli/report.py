@@ -103,7 +103,7 @@ def run(options):
     )
     screen = []
     notes = [*report.file_notes(recording.file), *load.unread_notes(recording)]
-    # Who asks for something of the full report gets that.
+    # Any option of the full report selects the full report.
     asked = (options.at, options.rank, options.device, options.lines, options.source)
     full = options.full or options.functions or any(item is not None for item in asked)
     if found and choice.usual and not full:

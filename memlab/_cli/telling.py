@@ -1,4 +1,4 @@
-"""How an answer is shown: as it is, in lines that fit, or as a report."""
+"""Output of an answer: unchanged, wrapped, or as a report."""
 
 import sys
 
@@ -7,19 +7,20 @@ from memlab._text import terminal
 
 
 def say(text):
-    """TEXT as it is."""
+    """Prints TEXT unchanged."""
     progress.end()
     terminal.answer(text)
 
 
 def show(text):
-    """TEXT in lines that the terminal has room for."""
+    """Prints TEXT, wrapped to the terminal's width."""
     say(terminal.fitted(text, sys.stdout))
 
 
 def report(notes, sections, as_markdown, columns=0):
-    """The SECTIONS of a report after the sentences NOTES; in lines of COLUMNS where it is not
-    for a terminal, 0 for as long as they are."""
+    """Prints the SECTIONS of a report after the sentences NOTES.  Off a terminal, lines
+    are COLUMNS wide; 0: not wrapped.
+    """
     from memlab._report import parts
     from memlab._report import report as _report
 

@@ -77,7 +77,7 @@ def _serve(source):
         notes=_report.file_notes(recording.file),
         verdicts=_page.verdicts_on(recording),
     )
-    # All that is asked for is in the server's file.
+    # The server's file has everything that is needed.
     del recording
     try:
         telling.say(f"Page: {server.url}\nServed to this machine until Ctrl-C.")

@@ -1,1 +1,1 @@
-"""Two runs, and several ranks as one."""
+"""Comparison of two runs, and several ranks as one recording."""

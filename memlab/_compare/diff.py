@@ -1,6 +1,6 @@
-"""`memlab diff`: what of one run's memory is more, and what less, than of another's.
+"""`memlab diff`: how one run's memory differs from another's.
 
-Owns which instants are compared, and the words; all figures are the core's.
+Owns the compared instants and the words; the core has the figures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["compare", "headline", "sections"]
 
 _ROWS = 15
 _PHASE_ROWS = 5
-# Of the headline: so many lines, and none whose part is less than this share of the first.
+# Most lines in the headline, and the least share of the first line's part for each.
 _HEADLINE = 3
 _WORTH_IT = 0.05
 
@@ -37,7 +37,7 @@ _MOVES = {
     "allocated_earlier": "moved: allocated earlier",
     "allocated_later": "moved: allocated later",
 }
-# Which instant it is, by its kind.
+# The instant, by its kind.
 _WHERE = {
     "peak": "at the peak",
     "start": "at the start",
@@ -46,7 +46,7 @@ _WHERE = {
     "time": "then",
     "event": "then",
 }
-# Of a line that is not where it was.
+# For a line that has moved.
 _MATCHED_BY = {
     "order": "was line {line}",
     "function": "was {function}, line {line}",
@@ -59,8 +59,9 @@ _MATCHED_BY = {
 
 
 def _device(recording, path, number, rank):
-    """The index of the device of RECORDING to look at, the fullest of those of the NUMBER
-    and RANK; None for any."""
+    """The index of the device in RECORDING to compare: the fullest with that NUMBER and
+    RANK; None: any.
+    """
     try:
         found = peaks.choose_devices(recording, number, rank)
     except Error as error:
@@ -95,7 +96,7 @@ class _Compared:
             "event": events[0],
             "after_event": events[1],
             "same_code": after is None,
-            # Each phase of a recording has most where it has most.
+            # Each recording's phase is taken at its own peak in that phase.
             "phases": one_step or not one_device,
             "one_step": one_step,
         }
@@ -108,7 +109,7 @@ class _Compared:
         )
 
     def answer(self) -> Diff:
-        """What `memlab diff --json` prints."""
+        """The output of `memlab diff --json`."""
         difference = self._ask("difference")
         return {
             "before": self.sides[0], "after": self.sides[1], "difference": difference
@@ -132,14 +133,14 @@ def compare(
 ) -> _Compared:
     """Compares the run in the file AFTER with the run in BEFORE.
 
-    BEFORE and AFTER are paths as memlab.load() takes them.  Without AFTER, two instants or
-    two ranks of BEFORE are compared.  at: the instant of each; if both are steps, phases
-    are those of these steps.  ranks: a rank of each.  device: its number in its process,
-    the same for both; None: the fullest device of each.  answer() is a dict, described in
-    docs/REPORT.md, sizes in bytes, times in unix microseconds.
+    BEFORE and AFTER are paths as for memlab.load().  Without AFTER, two instants or two
+    ranks of BEFORE are compared.  at: the instant of each; if both are steps, phases
+    are those of these steps.  ranks: a rank of each.  device: its number in its
+    process, the same for both; None: the fullest device of each.  answer() is a dict,
+    described in docs/REPORT.md; sizes are in bytes, times in unix microseconds.
 
-    Raises memlab.Error for what a file does not have, SnapshotError for what is no
-    recording, OSError, ValueError.
+    Raises memlab.Error if a file lacks the requested part, SnapshotError for a file
+    that is no recording, OSError, ValueError.
     """
     return _Compared(before, after, at, ranks, device)
 
@@ -152,7 +153,7 @@ def _change(row):
 
 
 def _place(row):
-    """Where ROW is, unescaped, and where it was, if elsewhere."""
+    """ROW's place, unescaped, and its earlier place, if different."""
     if not row["file"]:
         place = f"({row['reason']})" if row["reason"] else "(no line)"
     else:
@@ -177,7 +178,7 @@ def _amounts(part):
 
 
 def _headline(answer):
-    """What differs at the instants of ANSWER, in memlab's words, and the lines of it."""
+    """The difference at ANSWER's instants, in words, and its lines."""
     whole = answer["difference"]
     rows = whole["by_line"]
     where = _WHERE[answer["after"]["at"].partition(":")[0]]
@@ -208,7 +209,7 @@ def _headline(answer):
 
 
 def headline(answer: Diff) -> str:
-    """A sentence on what differs at the instants of ANSWER, unescaped."""
+    """A sentence on the difference at ANSWER's instants, unescaped."""
     return "".join(_headline(answer)) + "."
 
 
@@ -252,7 +253,7 @@ def _phase(whole, phase):
 
 
 def sections(answer: Diff, lines: int = _ROWS) -> list[list[Part]]:
-    """ANSWER for people, with so many rows of the table of LINES."""
+    """ANSWER as text, with that many rows in the table of LINES."""
     whole = answer["difference"]
     start, told = _headline(answer)
     parts: list[Part] = [Heading(start, wording.escape(told), level=1)]

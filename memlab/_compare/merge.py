@@ -29,7 +29,7 @@ _MISSING = 8
 
 
 def _rank_rows(recording):
-    """A dict a rank, without what needs the others; and its peak answer, or None."""
+    """A dict per rank, with what needs no other rank; and its peak answer, or None."""
     for known in recording.ranks():
         peaks = [recording.peak(d["device"]) for d in known["devices"]]
         top = max(peaks, key=lambda p: p["peak"]["allocated_bytes"], default=None)
@@ -49,14 +49,14 @@ def _rank_rows(recording):
 def ranks(recording: Recording) -> MergedRanks:
     """The ranks of a merged RECORDING by peak, and why the highest is higher.
 
-    A dict, described in docs/REPORT.md, sizes in bytes, times in unix microseconds.
+    A dict, described in docs/REPORT.md; sizes are in bytes, times in unix microseconds.
     Raises MemoryError.
     """
     rows = list(_rank_rows(recording))
     rows.sort(key=lambda row: -row["peak_allocated_bytes"])  # ranks are in order
     used = [row for row in rows if row["device"] is not None]
     worst = used[0] if used else None
-    # The lower of the two in the middle: of two ranks the other one.
+    # The lower of the two medians: with two ranks, the other one.
     middle = used[len(used) // 2] if used else None
     difference = None
     if len(used) > 1:
@@ -165,7 +165,7 @@ def _line_words(line):
 
 
 def _shown(lines, whole):
-    """How many of LINES are told: until little of the WHOLE is left."""
+    """How many of LINES to list: until little of the WHOLE is left."""
     rest = whole
     for count, line in enumerate(lines[:_MOST]):
         if abs(rest) <= _REST * abs(whole):
@@ -247,7 +247,7 @@ def _clocks(rows):
 
 
 def text(recording: Recording, answer: MergedRanks | None = None) -> str:
-    """The table of the ranks of RECORDING for people, and why the highest is higher."""
+    """The table of RECORDING's ranks as text, and why the highest is higher."""
     answer = answer or ranks(recording)
     rows: list[Any] = answer["ranks"]
     out = [f"Ranks by peak: {len(rows)}"]

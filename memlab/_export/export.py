@@ -1,8 +1,8 @@
-"""Recordings in the formats of other tools, by the ending of a file's name.
+"""Recordings in other tools' formats, chosen by a file name's ending.
 
-What a format says of a recording is the core's or stands in `_COLUMNS`; docs/VIEWING.md
-tells users of it.  Columns come from the core as buffers and go into each format as such:
-nothing here runs once for an event.
+The core and `_COLUMNS` have the contents; docs/VIEWING.md documents the formats.
+Columns are buffers from the core and go into each format as such: nothing here runs
+once per event.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "TABLES", "convert", "format_of"]
 
-# Tables of a device have its index as their first column, and their rows are numbered.
+# A device's tables have its index as their first column, and their rows are numbered.
 TABLES = ("allocations", "events", "segments", "blocks", "notes", "stacks", "frames")
 _OF_DEVICE = ("allocations", "events", "segments", "blocks")
-# What a row's number is called.
+# The name of a row's number.
 _ROW = {
     "allocations": "allocation",
     "events": "event",
@@ -41,13 +41,13 @@ _ROW = {
 }
 _TEXTS = {"file", "function", "module", "name", "metadata", "node"}
 _TRUTHS = {"backward", "exact", "small", "expandable"}
-# What a spreadsheet may take as a formula: some leave out white space in front, and those
-# of East Asia take the wide signs too.
+# Text that a spreadsheet may take as a formula.  Some ignore leading white space; those
+# of East Asia accept wide signs too.
 _FORMULA = re.compile(r"[\t\r\n]|[\s\x00-\x1f\x7f\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 
 class _Tables:
-    """The tables of a recording, as columns that a format can take."""
+    """A recording's tables, as columns for the formats."""
 
     def __init__(self, recording):
         self.recording = recording
@@ -58,8 +58,9 @@ class _Tables:
         self.strings = list(map(str, parts, itertools.repeat("utf-8")))
 
     def devices(self, name, device):
-        """The devices of which NAME has a table, of DEVICE or all for None; a table of
-        none in particular is told once."""
+        """The devices to write table NAME for: DEVICE, or all for None.  A table
+        without a device is written once.
+        """
         if name not in _OF_DEVICE:
             return [None]
         return range(self.recording.device_count) if device is None else [device]
@@ -68,7 +69,9 @@ class _Tables:
         return self.recording.columns(name, device or 0)
 
     def values(self, columns, strings, *, signed):
-        """The values of each of COLUMNS, texts from STRINGS; SIGNED: none above 2^63."""
+        """The values of each of COLUMNS, with texts from STRINGS; SIGNED: none above
+        2^63.
+        """
         for name, view in columns.items():
             if name in _TEXTS:
                 yield map(strings.__getitem__, view)
@@ -80,7 +83,7 @@ class _Tables:
                 yield view
 
     def rows(self, name, device, strings=None, *, signed=False):
-        """The rows of table NAME of DEVICE, and the names of its columns."""
+        """The rows of table NAME of DEVICE, and its columns' names."""
         columns = self.read(name, device)
         count = len(next(iter(columns.values())))
         values = [range(count)]
@@ -93,13 +96,14 @@ class _Tables:
 
 
 def _write_by_name(path, write):
-    """Writes the file at PATH by WRITE(name).  Raises OSError of PATH for what the system
-    refused: writers know a temporary name, or none."""
+    """Writes the file at PATH by WRITE(name).  An OSError names PATH: writers know only
+    a temporary name.
+    """
     try:
         _core.write_file(path, write)
     except OSError as error:
         if error.errno is None:
-            # pyarrow's, now and then.
+            # pyarrow raises it sometimes.
             raise Error(f"{path}: {error}") from None
         raise OSError(error.errno, os.strerror(error.errno), path) from None
 
@@ -152,7 +156,7 @@ def _write_about(database, recording):
             (
                 device,
                 recording.device_name(device),
-                # As of the columns: with a sign.
+                # Like the columns, signed.
                 *(
                     (counts[name] + 2**63) % 2**64 - 2**63
                     for name in (
@@ -181,12 +185,12 @@ def _write_sqlite(recording, path, device, table):
             with contextlib.closing(sqlite3.connect(temporary)) as database:
                 write_tables(database)
         except sqlite3.Error as error:
-            # SQLite keeps the system's own reason to itself.
+            # SQLite does not pass on the system's reason.
             full = "is full" in str(error)
             raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from None
 
     def write_tables(database):
-        # Nobody sees the file before it is whole.
+        # No other process sees the file before it is whole.
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
         with database:
@@ -202,7 +206,7 @@ def _write_sqlite(recording, path, device, table):
 
 
 def _defused(text):
-    """TEXT as a spreadsheet shows it, whatever it begins with."""
+    """TEXT, changed if a spreadsheet would take it as a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
@@ -356,7 +360,7 @@ FORMATS = {
 
 
 def format_of(path: str) -> str:
-    """The format that the name PATH ends in; raises memlab.Error for none."""
+    """The format for PATH's ending; raises memlab.Error if there is none."""
     endings = {end: name for name, (ends, *_) in FORMATS.items() for end in ends}
     for ending in sorted(endings, key=len, reverse=True):
         if path.lower().endswith(ending):
@@ -376,14 +380,13 @@ def convert(
 ) -> None:
     """Writes RECORDING as the file at PATH, which appears whole or not at all.
 
-    to: a key of FORMATS; None: by the ending of PATH. device: None is all. table: of
-    TABLES, for formats that have one table a file; None is "allocations". title: what
-    a page is called. expand: JSON of version 1, with every stack written out wherever it
-    is referred to.
+    to: a key of FORMATS; None: by the ending of PATH.  device: None is all.  table: one
+    of TABLES, for formats with one table per file; None is "allocations".  title: the
+    page's title.  expand: JSON of version 1, with every stack written out at each use.
 
-    Raises memlab.Error for a name without a known ending, for a device or table where the
-    format takes none, for what expand is not for, and without the package that a format needs; ValueError for a
-    device that the recording does not have; OSError.
+    Raises memlab.Error for a name without a known ending, for an option that the format
+    does not have, and for a missing package; ValueError for a device that the recording
+    lacks; OSError.
     """
     to = to or format_of(path)
     _, write, takes_device, takes_table = FORMATS[to]

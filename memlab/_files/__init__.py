@@ -1,1 +1,1 @@
-"""Files: recordings read, names, times and uploads of what trainers write."""
+"""Reading recordings; names, times and uploads of trainers' files."""

@@ -1,4 +1,4 @@
-"""Reading snapshot files: unpacking them, and naming the file in every error."""
+"""Reads snapshot files: unpacks them, and names the file in every error."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["load", "read_recording", "read_stdin", "unread_notes"]
 _GZIP = b"\x1f\x8b"
 _MLAB = b"\x89MLAB\r\n\x1a"
 _CHUNK = 1 << 20
-# Snapshots pack to between a tenth and a fiftieth.  What unpacks to far more than that
-# was made to fill the memory.
+# Snapshots pack to between a tenth and a fiftieth.  A file that unpacks to far more was
+# made to fill the memory.
 _MAX_RATIO = 200
 _MAX_SMALL = 64 << 20
 _MAX_BYTES = 16 << 30
@@ -29,7 +29,7 @@ _REMEDY = (
     "memlab reads .mlab files, and what torch.cuda.memory._dump_snapshot and "
     "memlab.dump_snapshot write, plain or packed by gzip"
 )
-# How it is told; the command line has a way of its own.
+# How notes are reported; the command line replaces it.
 say = tell
 
 
@@ -67,7 +67,7 @@ class _Unpacker:
                 data = member.unconsumed_tail or self._chunk()
                 if not data and not part:
                     raise SnapshotError("the gzip file is incomplete")
-            # As gzip has it, zeros may follow the last member.
+            # As in gzip, zeros may follow the last member.
             data = (member.unused_data or self._chunk()).lstrip(b"\0")
         return self.out
 
@@ -82,7 +82,7 @@ def _bytes_of(file):
 
 
 def _make(file, make):
-    """MAKE of the bytes of the open FILE."""
+    """MAKE(the bytes of the open FILE)."""
     try:
         data = _bytes_of(file)
         if not data:
@@ -93,7 +93,7 @@ def _make(file, make):
 
 
 def _read(path, make):
-    """MAKE of the bytes of the file at PATH, with errors that name the file."""
+    """MAKE(the bytes of the file at PATH), with errors that name the file."""
     with open(path, "rb") as file:
         try:
             return _make(file, make)
@@ -115,12 +115,12 @@ def _read_mlab(path):
 
 
 def load(path: _Path) -> dict[str, Any] | list[dict[str, Any]]:
-    """The snapshot in the file at PATH, as pickle.load would give it, but safely.
+    """The snapshot in the file at PATH, equal to pickle.load's result, but safe.
 
-    PATH is a str, bytes or os.PathLike of a pickle by torch or memlab, plain or packed
-    by gzip, or of a .mlab file. The result is the dict of torch.cuda.memory._snapshot(),
-    or the list of torch.cuda.memory_snapshot(): sizes in bytes, times in microseconds.
-    Nothing in the file is imported or called, whatever it asks for.
+    PATH is a str, bytes or os.PathLike: a pickle by torch or memlab, plain or packed by
+    gzip, or a .mlab file.  The result is the dict of torch.cuda.memory._snapshot(), or
+    the list of torch.cuda.memory_snapshot(): sizes in bytes, times in microseconds.
+    Nothing in the file is imported or called.
 
     Raises SnapshotError for a file that is damaged or holds more than plain data, and
     OSError for one that cannot be read.
@@ -131,7 +131,8 @@ def load(path: _Path) -> dict[str, Any] | list[dict[str, Any]]:
 
 
 def unread_notes(recording):
-    """A sentence about the values of RECORDING's file that could not be read, if any."""
+    """A sentence about the values of RECORDING's file that could not be read, if any.
+    """
     kinds = recording.unread
     count = sum(kinds.values())
     if count:
@@ -147,9 +148,9 @@ def _told(recording, name):
 
 
 def read_recording(path: _Path, quiet: bool = False) -> _core.Recording:
-    """The Recording in the file at PATH; takes and raises what load does.
+    """The Recording in the file at PATH; takes and raises the same as load.
 
-    What could not be read of it is told, unless QUIET, for callers that show it.
+    Reports parts that could not be read, unless QUIET, for callers that show them.
     """
     if _is_mlab(path):
         return _read_mlab(path)
@@ -158,7 +159,7 @@ def read_recording(path: _Path, quiet: bool = False) -> _core.Recording:
 
 
 def read_stdin() -> _core.Recording:
-    """The Recording in the snapshot pickle that stdin delivers; raises what load does."""
+    """The Recording in the snapshot pickle from stdin; raises the same as load."""
     try:
         return _told(_make(sys.stdin.buffer, _core.Recording.from_bytes), "stdin")
     except SnapshotError as error:

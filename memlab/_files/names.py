@@ -1,6 +1,7 @@
 """File names of trainers' callbacks: ranks, format strings, folders, names in a bucket.
 
-Owns what `{run_name}/torch_traces/rank{rank}.{batch}` means, as Composer defines it.
+Owns the meaning of `{run_name}/torch_traces/rank{rank}.{batch}`, as defined by
+Composer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from memlab._files.times import Progress
 
 _RANKS = {
-    # name: (environment variable, where torch.distributed knows none)
+    # name: (environment variable, value if torch.distributed is not initialised)
     "rank": ("RANK", 0),
     "local_rank": ("LOCAL_RANK", 0),
     "world_size": ("WORLD_SIZE", 1),
@@ -42,13 +43,13 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:/")
 def ranks() -> dict[str, int]:
     """rank, local_rank, world_size, local_world_size and node_rank of this process.
 
-    Of torch.distributed where it is initialised, else of the environment variables that
-    torchrun sets, else of a process that is alone.
+    From torch.distributed if initialised, else from torchrun's environment variables,
+    else those of a single process.
     """
     found = {}
     for name, (variable, default) in _RANKS.items():
         text = os.environ.get(variable, "").strip()
-        # "²" is a digit, but no number; and no run has a billion ranks.
+        # "²" is a digit, but not a number; and no run has a billion ranks.
         known = text.isascii() and text.isdigit() and len(text) < 10
         found[name] = int(text) if known else default
     distributed = sys.modules.get("torch.distributed")
@@ -57,15 +58,15 @@ def ranks() -> dict[str, int]:
             found["rank"] = distributed.get_rank()
             found["world_size"] = distributed.get_world_size()
     except Exception:
-        # Half set up, by this thread or another: as if it were not.
+        # Half initialised, by this thread or another: treated as not initialised.
         pass
     return found
 
 
 def check_template(template: object, name: str) -> str:
-    """TEMPLATE, a str or a path, as fill() takes it.
+    """TEMPLATE, a str or a path, in the form for fill().
 
-    Raises TypeError or ValueError, which call it NAME, where that could not.
+    Raises TypeError or ValueError, with NAME in its text, if fill() cannot take it.
     """
     if isinstance(template, os.PathLike):
         template = os.fspath(template)
@@ -85,13 +86,13 @@ def check_template(template: object, name: str) -> str:
 
 
 def fill(template: str, progress: Progress | None = None, **variables: object) -> str:
-    """TEMPLATE, a format string, with what is known in the place of its fields.
+    """TEMPLATE, a format string, with its known fields filled in.
 
     The fields: rank, local_rank, world_size, local_world_size, node_rank; with PROGRESS
     epoch, batch, batch_in_epoch, sample, sample_in_epoch, token, token_in_epoch (ints),
-    total_wct, epoch_wct, batch_wct (seconds, floats); VARIABLES, as run_name.  A field of
-    another name stays as it is.  Raises ValueError for a text among VARIABLES that would
-    lead out of the folder in which it is used.
+    total_wct, epoch_wct, batch_wct (seconds, floats); VARIABLES, such as run_name.
+    Other fields stay unchanged.  Raises ValueError if a text in VARIABLES would lead
+    out of its folder.
     """
     known = ranks()
     if progress is not None:
@@ -125,7 +126,7 @@ def _format(template, known):
             value = formatter.convert_field(known[field], conversion)
             out.append(format(value, _format(spec, known)))
         else:
-            # Attributes and items, `{rank.real}`, are no names that we know either.
+            # Attributes and items, as in `{rank.real}`, are no known fields.
             out.append("{" + field)
             out.append(f"!{conversion}" if conversion else "")
             out.append(f":{spec}" if spec else "")
@@ -134,9 +135,10 @@ def _format(template, known):
 
 
 def apart(*templates: str, rank: int | None = None) -> str:
-    """What a name of TEMPLATES needs behind it so that no two ranks have the same: for a
-    RANK but 0, "_rank" and its number, unless a field tells ranks apart.  None for the
-    rank of this process."""
+    """The suffix that TEMPLATES' names need to differ between ranks: "_rank" and the
+    number, for a RANK other than 0, unless a field tells ranks apart.  RANK None: this
+    process's.
+    """
     known = set().union(*map(fields, templates))
     if "rank" in known or {"node_rank", "local_rank"} <= known:
         return ""
@@ -147,23 +149,23 @@ def apart(*templates: str, rank: int | None = None) -> str:
 def remote(
     template: str, filename: str, progress: Progress, **variables: object
 ) -> str:
-    """What a file of FILENAME, without its ending, is called where it is sent to by TEMPLATE:
-    a name that no other rank's file has.  Both are format strings, filled as by fill().
+    """The upload name by TEMPLATE of the file FILENAME, given without its ending; no
+    other rank's file has it. Both are format strings, filled by fill().
     """
     name = fill(template, progress, **variables)
     if not _is_folder(template, filename):
         return name + apart(template)
-    # A rank's folder here is none there.
+    # A rank's local folder does not exist there.
     base = filename.rpartition("/")[2]
     name = f"{name.rstrip('/')}/{fill(base, progress, **variables)}"
     return name + apart(template, base)
 
 
 def _is_folder(remote, filename):
-    """Whether REMOTE, a format string, names a folder for files, not the files themselves.
+    """Whether REMOTE, a format string, names a folder for files, not a file.
 
-    The files themselves are named by its last part if that has a field that tells files
-    apart, as {rank} and {batch}, or is that of FILENAME.
+    It names a file if its last part has a field that tells files apart, such as {rank}
+    or {batch}, or equals that of FILENAME.
     """
     last = remote.rpartition("/")[2]
     if not last:
@@ -174,9 +176,9 @@ def _is_folder(remote, filename):
 
 
 def inside(folder: str, name: str) -> str:
-    """The path of NAME, which may be in a folder of its own, in FOLDER.
+    """The path of NAME, which may have folders, in FOLDER.
 
-    Raises ValueError for a name that is none or leads out of it.
+    Raises ValueError for an invalid name, or one that leads out of FOLDER.
     """
     if not name or name.endswith(os.sep) or _leaves(name):
         raise ValueError(f"{name!r} is not a file name in {folder!r}")
@@ -184,12 +186,12 @@ def inside(folder: str, name: str) -> str:
 
 
 def is_uri(name: str) -> bool:
-    """Whether NAME begins with a scheme, as s3://bucket/path and dbfs:/path do."""
+    """Whether NAME begins with a scheme, as in s3://bucket/path and dbfs:/path."""
     return _URI.match(name) is not None
 
 
 def remote_key(name: str) -> str:
-    """What a logger that has a bucket calls NAME: of a URI the path, without leading '/'."""
+    """The key of NAME in a logger's bucket: of a URI the path, without leading '/'."""
     scheme = _URI.match(name)
     if scheme:
         name = name[scheme.end() :]
@@ -199,9 +201,9 @@ def remote_key(name: str) -> str:
 
 
 def require_empty(folder: str) -> None:
-    """Raises FileExistsError where FOLDER or a folder in it has a file.
+    """Raises FileExistsError if FOLDER, or a folder in it, has a file.
 
-    Those whose names begin with a dot do not count.
+    Names that begin with a dot do not count.
     """
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

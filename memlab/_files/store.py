@@ -1,8 +1,8 @@
-"""One file to one key of a store that fsspec knows, whole or not at all.
+"""Uploads one file to one key of a store known to fsspec, whole or not at all.
 
-Owns how a key comes to be, which failures are worth another attempt, and what may be said
-of them: a message has no word of the store's, whose texts quote URLs and headers with
-credentials in them.  It knows no queue and no time.
+Owns how a key is written, which failures are retried, and the words of failures.
+Messages contain no text of the store's, whose errors quote URLs and headers with
+credentials.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import secrets
 
 from memlab import _core
 
-# Stores in which an object appears when its upload is complete, and only then.  They need
-# no second name, which would ask for the right to delete and for a copy of all bytes.
+# In these stores an object appears only when its upload is complete.  They need no
+# second name, which would need the right to delete, and a copy of all bytes.
 _WHOLE = frozenset(
     "s3 s3a gs gcs abfs abfss az oss oci ocilake hf http https".split()
 )
@@ -37,16 +37,16 @@ _PERMANENT = (
 _PERMANENT_NUMBERS = frozenset(
     (errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 )
-# Of the client's errors, those that pass: timeout, too early, too many requests.
+# Client errors that pass: timeout, too early, too many requests.
 _PASSING = frozenset((408, 425, 429))
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 class Refused(Exception):
-    """An upload failed; the text, which is memlab's own, says why and what helps.
+    """An upload failed; the text, which is memlab's own, says why and what to do.
 
-    passing: whether another attempt may succeed.
+    passing: another attempt may succeed.
     """
 
     def __init__(self, text, passing=False):
@@ -55,19 +55,19 @@ class Refused(Exception):
 
 
 def shown(uri: str) -> str:
-    """URI for people: without user, password, query and fragment."""
+    """URI for messages: without user, password, query and fragment."""
     scheme, separator, rest = uri.partition("://")
     rest = re.split(r"[?#]", rest, maxsplit=1)[0]
     host, slash, key = rest.partition("/")
     _, colon, port = host.rpartition(":")
     if colon and "@" not in host and ("@" in key or not port.isdigit()):
-        # Not a port, or perhaps not: a password may have a slash in it.
+        # Possibly not a port: a password may contain a slash.
         return scheme + separator + (rest.rpartition("@")[2] if "@" in rest else "")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{key}"
 
 
 def scheme_of(uri: str) -> str:
-    """The scheme of URI.  Raises Refused where it has none."""
+    """The scheme of URI.  Raises Refused if it has none."""
     match = _SCHEME.match(uri)
     if match is None:
         raise Refused("it has no scheme; write for example s3://bucket/name")
@@ -75,7 +75,7 @@ def scheme_of(uri: str) -> str:
 
 
 def described(error: BaseException) -> str:
-    """What ERROR is, in words that hold nothing secret."""
+    """ERROR in words without secrets."""
     if isinstance(error, Refused):
         return str(error)
     text = type(error).__name__
@@ -106,7 +106,7 @@ def passes(error: BaseException) -> bool:
 
 
 def _status(error):
-    """The HTTP status that ERROR tells, in the ways of aiohttp, requests and botocore."""
+    """The HTTP status in ERROR, of aiohttp, requests or botocore."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         metadata = response.get("ResponseMetadata")
@@ -118,7 +118,7 @@ def _status(error):
 
 
 def _code(error):
-    """botocore's name of an error, as AccessDenied."""
+    """botocore's name of an error, such as AccessDenied."""
     response = getattr(error, "response", None)
     told = response.get("Error") if isinstance(response, dict) else None
     code = told.get("Code") if isinstance(told, dict) else None
@@ -126,20 +126,20 @@ def _code(error):
 
 
 class Upload:
-    """The upload of what DESCRIPTOR, opened of PATH, has, to URI.
+    """The upload of the contents of DESCRIPTOR, opened from PATH, to URI.
 
-    Without overwrite a key that is there is left as it is.
+    Without overwrite, an existing key stays unchanged.
     """
 
     def __init__(self, descriptor, path, uri, overwrite):
         self._descriptor = descriptor
         self._path = path
         self._uri = uri
-        # What an earlier attempt of ours left may be replaced.
+        # The remains of memlab's own earlier attempt may be replaced.
         self._free = overwrite
 
     def attempt(self) -> None:
-        """Uploads it.  Raises whatever the store raises, and Refused."""
+        """Uploads it.  Raises the store's errors, and Refused."""
         scheme, store, key = self._find()
         before = os.fstat(self._descriptor)
         if scheme in _WHOLE:
@@ -178,13 +178,13 @@ class Upload:
         return scheme, *fsspec.core.url_to_fs(self._uri)
 
     def _look(self, store, key, folders=False):
-        """Raises Refused where KEY is taken."""
+        """Raises Refused if KEY exists."""
         if self._free and not folders:
             return
         try:
             info = store.info(key)
         except FileNotFoundError as error:
-            # fsspec says the same of HTTP servers that did not answer.
+            # fsspec raises the same if an HTTP server did not answer.
             cause = error.__cause__
             absent = cause is None or isinstance(cause, FileNotFoundError)
             if not absent and _status(cause) not in (404, 410):
@@ -197,8 +197,9 @@ class Upload:
         self._free = True
 
     def _source(self, before):
-        """A path of the file.  Its own while that has it, by whose ending stores tell the
-        type of its contents."""
+        """A path of the file, its own if possible: stores take the content type from
+        the ending.
+        """
         with contextlib.suppress(OSError):
             now = os.stat(self._path)
             if (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino):
@@ -217,7 +218,7 @@ class Upload:
         self._check_unchanged(before, store, key)
 
     def _by_temporary(self, store, key, before):
-        """Under a name of its own first, which takes the key's when all is there."""
+        """Uploads under a temporary name, then renames it to the key."""
         temporary = f"{key}.memlab-{secrets.token_hex(6)}.tmp"
         try:
             self._put(store, temporary, before)
@@ -237,6 +238,6 @@ def _check_size(store, key, size):
 
 
 def _remove(store, key):
-    # It may never have come to be, or the store has gone.
+    # It may not exist, or the store may be gone.
     with contextlib.suppress(Exception):
         store.rm_file(key)

@@ -1,7 +1,7 @@
-"""Training time: how long is "3ba", and how far a training has come.
+"""Training time: the length of "3ba", and a training's progress.
 
-Owns time strings in the words of Composer, and the counters that they are measured
-against.  Knows no trainer: an object with `value` and `unit` is taken as a time too.
+Owns time strings in Composer's form, and the counters that measure them.  An object
+with `value` and `unit` is a time too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# The counter of Progress that each unit is measured by.
+# The counter of Progress that measures each unit.
 _COUNTERS = {
     "iter": "iteration",
     "ep": "epoch",
@@ -23,8 +23,8 @@ _COUNTERS = {
     "sec": "total_wct",
 }
 
-# Digits as Python writes them, with single underscores; the exponent is kept short so
-# that nobody's typing error becomes an integer of a million digits.
+# Digits as in Python, with single underscores.  The exponent is short, so that a typing
+# error does not become an integer of a million digits.
 _DIGITS = r"[0-9]+(?:_[0-9]+)*"
 _NUMBER = rf"[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:e[+-]?[0-9]{{1,3}})?"
 _COUNT = re.compile(rf"({_NUMBER})({'|'.join(_COUNTERS)})", re.IGNORECASE)
@@ -37,7 +37,7 @@ _EXAMPLES = "write for example '3ba', '1ep', '100sp', '0.1dur', '90sec' or '1h30
 class Interval(NamedTuple):
     """A length of training: VALUE of UNIT, one of iter ep ba sp tok dur sec.
 
-    The value is an int, but for "dur", a share of the whole training, a float.
+    The value is an int, except for "dur", a share of the whole training: a float.
     """
 
     value: int | float
@@ -49,10 +49,10 @@ class Interval(NamedTuple):
 
 @dataclass
 class Progress:
-    """How far a training has come: what was counted when a batch, or an epoch, ended.
+    """A training's progress: the counts at the end of a batch or epoch.
 
-    Times are wall clock seconds; fraction is the share of the whole training that is
-    done, or None where its length is not known.
+    Times are wall clock seconds.  fraction is the share of the whole training that is
+    done, or None if its length is unknown.
     """
 
     epoch: int = 0
@@ -69,17 +69,18 @@ class Progress:
     fraction: float | None = None
 
     def in_unit(self, unit: str) -> int | float | None:
-        """The counter that UNIT is measured by."""
+        """The counter that measures UNIT."""
         return getattr(self, _COUNTERS[unit])
 
 
 def parse(value: object, name: str = "interval") -> Interval:
-    """The length of training that VALUE says, called NAME in messages.
+    """The length of training in VALUE, called NAME in messages.
 
-    value: an int of batches; a string of a number and a unit, "3ba", "3e2ba", "4_000tok",
-    "0.1dur", or of hours, minutes and seconds, "1h20m40s", "90m"; an object with value and
-    unit, as Composer's Time.  Raises TypeError for another type and for part of something
-    that is counted whole, ValueError for all else that is not a length above 0.
+    value: an int of batches; a string of a number and a unit, "3ba", "3e2ba",
+    "4_000tok", "0.1dur", or of hours, minutes and seconds, "1h20m40s", "90m"; or an
+    object with value and unit, such as Composer's Time.  Raises TypeError for another
+    type and for a fraction of a unit that is counted whole; ValueError for everything
+    else that is not a length above 0.
     """
     if isinstance(value, str):
         return _parse_text(value, name)
@@ -104,7 +105,7 @@ def _parse_text(text, name):
     stripped = text.strip()
     count = _COUNT.fullmatch(stripped)
     if count:
-        # Exact, also where a float would not be.
+        # Exact, even if a float is not.
         return _checked(decimal.Decimal(count[1]), count[2].lower(), text, name)
     clock = _CLOCK.fullmatch(stripped)
     if clock and stripped:

@@ -1,9 +1,8 @@
 """The queue of files that memlab uploads while the program trains.
 
-Owns the one thread that empties it, which ends when there is nothing to do, when a failed
-upload is tried again, and how long the end of the program waits.  Nothing here raises
-into the program or holds it up; a file that was not uploaded stays where it is, and is
-named.
+Owns the one thread that empties it and ends when it is empty, the retries, and how long
+the program's end waits.  It never raises into the program or delays it.  A file that
+was not uploaded stays in place, and is named.
 """
 
 from __future__ import annotations
@@ -26,24 +25,25 @@ if TYPE_CHECKING:
 
 # Files that may wait; each is an open file.
 _MOST_WAITING = 64
-# The end of the program waits so long, in seconds.
+# Seconds that the program's end waits.
 _EXIT_SECONDS = 5.0
-# Attempts for a file; before another, up to FIRST seconds pass, twice that before the
-# next, and so on up to LONGEST.
+# Attempts for a file.  Before the next attempt up to FIRST seconds pass, then twice as
+# many each time, up to LONGEST.
 _ATTEMPTS = 5
 _FIRST_DELAY = 1.0
 _LONGEST_DELAY = 30.0
-# Once the program ends, no delay is longer.
+# The longest delay once the program is ending.
 _LAST_DELAY = 0.5
-# So many files are named in a message.
+# Most files named in a message.
 _NAMED = 8
 
 
 class Queue:
     """Files on their way to their stores.
 
-    chance: as random.random, for the delay before another attempt.  wait: how to let that
-    many seconds pass; None waits, and the end of the program cuts it short.
+    chance: a function like random.random, for the delay before another attempt.  wait:
+    a function that lets seconds pass; None waits, until the program's end interrupts
+    it.
     """
 
     def __init__(
@@ -59,20 +59,20 @@ class Queue:
         self._waiting = collections.deque()  # (upload, descriptor, path, uri)
         self._under_way = None  # path
         self._thread = None
-        self._lost = []  # paths that are not uploaded and were not named
-        self._left = []  # paths that were named at the end
+        self._lost = []  # paths not uploaded and not yet named
+        self._left = []  # paths to name at the end
         self._said = set()
         self._pid = None
         self._patience = _EXIT_SECONDS
 
     def send(self, path: _Path, uri: str, overwrite: bool = False) -> None:
-        """As the function of the same name."""
+        """See the function of the same name."""
         try:
             path = os.path.abspath(os.fspath(path))
             if self._pid is None:
                 self._pid = os.getpid()
             if self._pid != os.getpid():
-                # Its locks may be held by threads that are not here.
+                # Threads that do not exist in this process may hold its locks.
                 tell(
                     f"{path} was not uploaded: a forked child of a process that "
                     "uploads cannot; upload the file yourself"
@@ -84,7 +84,7 @@ class Queue:
 
     def _add(self, path, uri, overwrite):
         store.scheme_of(uri)
-        # The file as it is now: another may soon have its name, or none.
+        # The file as it is now: its name may soon belong to another, or vanish.
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -111,14 +111,16 @@ class Queue:
             raise
 
     def flush(self, timeout: float) -> bool:
-        """As the function of the same name."""
+        """See the function of the same name."""
         if self._pid != os.getpid():
             return self._pid is None
         with self._changed:
             return self._changed.wait_for(lambda: self._thread is None, timeout)
 
     def end(self) -> None:
-        """The program ends: waits as long as it may, and names what is not uploaded."""
+        """The program is ending: waits up to the limit, and names files that were not
+        uploaded.
+        """
         if self._pid != os.getpid():
             return
         self._ending.set()
@@ -152,7 +154,7 @@ class Queue:
             try:
                 self._upload(upload, path, uri)
             except BaseException as error:
-                # An error of the store's that cannot even be looked at.
+                # The store's error cannot even be inspected.
                 self._lose(path, uri, type(error).__name__)
             finally:
                 os.close(descriptor)
@@ -176,8 +178,9 @@ class Queue:
             time.sleep(min(seconds, _LAST_DELAY))
 
     def _lose(self, path, uri, why):
-        """PATH is not uploaded: says the first of each kind, and keeps the others' names
-        for the end."""
+        """PATH is not uploaded: reports the first of each reason, and keeps the others'
+        names for the end.
+        """
         with self._changed:
             if why in self._said:
                 self._lost.append(path)
@@ -190,16 +193,16 @@ class Queue:
 
 
 _queue = Queue()
-_at_end = []  # functions, the last of which is called first
+_at_end = []  # functions; the last is called first
 _hooked = False
 
 
 def at_end(function: Callable[[], object]) -> None:
-    """Has FUNCTION called when the program ends, while what it sends can still be uploaded.
+    """Calls FUNCTION at the program's end, while its files can still be uploaded.
 
-    atexit is too late: the thread pools by which stores find their hosts are closed then,
-    and from Python 3.12 on no thread begins any more.  In children of multiprocessing,
-    too, which know no atexit.
+    atexit is too late: the thread pools in which stores resolve hosts are closed by
+    then, and from Python 3.12 on no thread can start any more.  This also works in
+    children of multiprocessing, which have no atexit.
     """
     _at_end.append(function)
     _hook()
@@ -212,14 +215,14 @@ def _hook():
     _hooked = True
     import concurrent.futures.thread  # noqa: F401  whose own hook comes after ours
 
-    # For what atexit's functions still send.
+    # For files that atexit's functions still send.
     atexit.register(_end)
     register = getattr(threading, "_register_atexit", None)
     if register is not None:
         try:
             register(_end)
         except RuntimeError:
-            # The program ends already.
+            # The program is already ending.
             pass
 
 
@@ -233,18 +236,18 @@ def _end():
 
 
 def send(path: _Path, uri: str, overwrite: bool = False) -> None:
-    """Uploads the file PATH to URI, as s3://bucket/key, without waiting for it.
+    """Uploads the file PATH to URI, such as s3://bucket/key, without waiting.
 
-    What the file has now is uploaded, whatever takes its name later.  The key has it
-    whole or not at all.  Without overwrite a key that is there stays as it is.  Needs
-    fsspec, and the package that it needs for the scheme.  Raises nothing: what is not
-    uploaded, after some attempts where another may help, is said once for each reason and
-    stays where it is.
+    The file's current contents are uploaded, even if another file takes its name later.
+    The key appears whole or not at all.  Without overwrite, an existing key stays
+    unchanged.  Needs fsspec, and the scheme's package.  Raises nothing.  A file that is
+    not uploaded, after retries if they may help, is reported once for each reason and
+    stays in place.
     """
     _hook()
     _queue.send(path, uri, overwrite)
 
 
 def flush(timeout: float) -> bool:
-    """Waits up to TIMEOUT seconds for the uploads; whether none is left."""
+    """Waits up to TIMEOUT seconds for the uploads; returns whether none is left."""
     return _queue.flush(timeout)

@@ -1,4 +1,4 @@
-"""The words of a program's command line: which of them is its batch."""
+"""Finds the batch among the words of a program's command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _BATCH = re.compile(r"--?(?:\w+[-_])*(?:batch|batch[-_]size|bs)(?:=(\d+))?")
 
 
 def batch_argument(words: Sequence[str]) -> tuple[str, int] | None:
-    """(the argument, its number) of the first that names a batch; None: none does."""
+    """(the argument, its number) of the first word that names a batch; None: none does.
+    """
     for word, following in zip(words, [*words[1:], ""]):
         match = _BATCH.fullmatch(word)
         value = match and (match[1] or following)

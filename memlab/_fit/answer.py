@@ -1,6 +1,6 @@
 """The answer of memlab.fit and `memlab fit`.
 
-Owns what is asked of the phantom device, in which order, and what the figures mean;
+Owns the runs on the phantom device, their order, and the meaning of the figures.
 run.py has the processes, vary.py the search for the largest value, text.py the words.
 """
 
@@ -19,10 +19,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memlab._answers import FitAnswer
 
-# A program is stopped when no peak rose for so many steps of its optimizer.
+# A program is stopped after this many optimizer steps without a new peak.
 SETTLED_STEPS = 10
-# More than any program that is tried; some expandable segments' address space, each 9/8 of
-# it, have room on the phantom device.
+# Above the need of any program, while several expandable segments' address spaces, each
+# 9/8 of it, fit on the phantom device.
 _ENDLESS_BYTES = 512 << 30
 _LINES = 10
 _TORCH_COMPILE = (
@@ -31,7 +31,8 @@ _TORCH_COMPILE = (
 
 
 def answer_of(words, gpu, devices, memory, vary, steps, timeout, tell=None) -> FitAnswer:
-    """As fit(), of a command's WORDS; TELL(text) is called with what is being done."""
+    """As fit(), for a command's WORDS; TELL(text) is called with the current activity.
+    """
     asked = _Asked(words, gpu, devices, memory, steps, timeout, tell)
     with asked.runs:
         if vary is None:
@@ -40,7 +41,7 @@ def answer_of(words, gpu, devices, memory, vary, steps, timeout, tell=None) -> F
 
 
 class _Asked:
-    """What is asked, and how a program is tried under it."""
+    """The question, and how a program is tried under it."""
 
     def __init__(self, words, gpu, devices, memory, steps, timeout, tell):
         if steps is not None:
@@ -64,12 +65,12 @@ class _Asked:
         self._timeout = timeout
 
     def answer(self, command, variables):
-        """The whole answer for COMMAND with more environment VARIABLES."""
+        """The whole answer for COMMAND with further environment VARIABLES."""
         self.tell(f"running {command.name} on {self._described}")
         return self.complete(*self.try_out(command, variables), command, variables)
 
     def try_out(self, command, variables):
-        """(the answer as far as one run tells, that run)."""
+        """(the answer as far as one run gives it, that run)."""
         run = self._run(command, self.capacity, variables)
         answer = {
             "fits": not run.out_of_memory,
@@ -84,7 +85,9 @@ class _Asked:
         return answer, run
 
     def complete(self, answer, run, command, variables):
-        """ANSWER with all that RUN, and for what does not fit another, can tell."""
+        """ANSWER, completed with the rest of RUN and, if the program does not fit,
+        another run.
+        """
         if not answer["fits"]:
             run = self._learn_need(answer, command, variables) or run
         # Ranks may share a device.
@@ -97,7 +100,7 @@ class _Asked:
         }
         for item in answer["devices"]:
             item["headroom_bytes"] = self.capacity - used[item["device"]]
-            # Of a device that alone is not too full another was.
+            # If this device alone is not too full, another one was.
             item["fits"] = answer["fits"] or item["headroom_bytes"] >= 0
             number = min(recordings) if item["rank"] is None else item["rank"]
             item.update(_peak(recordings[number], item["device"]))
@@ -113,7 +116,7 @@ class _Asked:
         return answer
 
     def _what_if(self, recording, item):
-        """What the device ITEM would take with segments elsewhere, or by other settings."""
+        """The need of the device ITEM with other placements, or by other settings."""
         device, reserved = item["device"], item["reserved_peak_bytes"]
         low, high = recording.replay(device, memory=self._endless)["reserved_peak_range_bytes"]
         room = self.capacity - item["total_bytes"] + reserved
@@ -162,8 +165,9 @@ class _Asked:
         return run
 
     def _learn_need(self, answer, command, variables):
-        """Replaces the figures of a run that ended early by those of one without a limit,
-        and returns that; None where it could not be had."""
+        """Replaces the figures of a run that ended early by those of a run without a
+        limit, and returns that run; None: it failed.
+        """
         self.tell(
             "out of memory; running again with unlimited memory to measure what it needs"
         )
@@ -210,7 +214,7 @@ def _ended(status):
 
 
 def _progress(run):
-    """How far the program came, by the rank that came least far."""
+    """The program's progress: that of the slowest rank."""
     least = min(run.ranks.values(), key=lambda rank: rank["steps"])
     return {
         "ended": "time" if run.late else least["ended"],
@@ -233,7 +237,7 @@ def _notes(run):
 
 
 def _where(run):
-    """Where memory ran out: of the first rank of which it did."""
+    """The out of memory: that of the first rank that had one."""
     for number, rank in sorted(run.ranks.items()):
         recording = load.read_recording(run.recordings[number])
         for figures in rank["devices"]:

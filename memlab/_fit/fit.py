@@ -1,6 +1,6 @@
 """memlab.fit: does a training program fit on a GPU that is not here?
 
-Owns what is asked; answer.py has how it is answered, and is not imported before.
+Owns the arguments.  answer.py answers, and is imported only then.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ def fit(
 ) -> FitAnswer:
     """Whether a training program fits on a GPU, which need not be here.
 
-    The program runs unchanged on memlab's phantom device, in a process of its own, until
-    its optimizer has made 10 steps without a new peak, or to its end.
+    The program runs unchanged on memlab's phantom device, in a process of its own,
+    until its optimizer has made 10 steps without a new peak, or to its end.
 
-    script: path of the program; or "torchrun", whose arguments follow.  args: its
-    arguments.  gpu: a name of `memlab phantom --list`; None for what MEMLAB_PHANTOM_GPU
-    says, else "h200".  devices: how many of it; None for 1, and for torchrun for as many
-    as the ranks that it starts.  memory: bytes of each, or a size such as "24GiB"; None
-    for what the GPU has.  vary: "batch_size=1..64" finds the largest of these values that
-    fits; it is given as {batch_size} in an argument, as the argument --batch-size or
-    batch_size=, or, named in capitals, as an environment variable.  steps: of the
-    optimizer, after which the program ends; None for as above.  timeout: seconds that one
-    run of the program may take.
+    script: path of the program; or "torchrun", followed by its arguments.  args: its
+    arguments. gpu: a name from `memlab phantom --list`; None: MEMLAB_PHANTOM_GPU, else
+    "h200".  devices: number of GPUs; None: 1, or for torchrun the number of ranks.
+    memory: bytes of each, or a size such as "24GiB"; None: the GPU's.  vary:
+    "batch_size=1..64" finds the largest of these values that fits. The value is passed
+    as {batch_size} in an argument, as --batch-size or batch_size=, or, with a name in
+    capitals, as an environment variable.  steps: optimizer steps after which the
+    program ends; None: as above.  timeout: seconds for one run of the program.
 
-    Returns a dict, described in docs/LABORATORY.md: fits is a bool, and each of devices has
-    allocated_peak_bytes, reserved_peak_bytes, total_bytes (as nvidia-smi would count) and
-    capacity_bytes.  Where it does not fit, they are of a run with unlimited memory.
+    Returns a dict, described in docs/LABORATORY.md: fits is a bool, and each of devices
+    has allocated_peak_bytes, reserved_peak_bytes, total_bytes (comparable with
+    nvidia-smi) and capacity_bytes.  If the program does not fit, the bytes are those of
+    a run with unlimited memory.
 
-    Raises memlab.Error where the program fails for another reason, with the last lines of
-    what it printed, or does not come to a step in time; ValueError for an argument that
-    makes no sense; FileNotFoundError where the phantom device was not built.
+    Raises memlab.Error if the program fails for another reason, with its last lines of
+    output, or does not reach a step in time; ValueError for an invalid argument;
+    FileNotFoundError if the phantom device was not built.
     """
     from memlab._fit.answer import answer_of
 

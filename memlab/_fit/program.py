@@ -1,8 +1,8 @@
 """The process in which `memlab fit` runs a program: `python -m memlab._fit.program`.
 
-Owns when the program has shown enough, and what it leaves for whoever started it: a
-recording, and beside it the figures that a recording does not have.  Takes the arguments
-that Python takes for a program, and the rest from the environment: VARIABLE.
+Owns when the program has shown enough, and the files for the parent process: a
+recording, and figures that a recording does not have.  Takes Python's arguments for a
+program, and the rest from the environment: VARIABLE.
 """
 
 import ctypes
@@ -25,11 +25,11 @@ from memlab._run import program as _program
 VARIABLE = "MEMLAB_FIT"
 # In the folder: why the program was not started.
 REFUSED = "refused"
-# Their value is the next argument, where it is not in the same.
+# Options whose value may be the next argument.
 _WITH_VALUE = ("-W", "-X")
 MAX_ENTRIES = 2_000_000
-# torch's watchdog of NCCL lets go each 100 ms of what ended; a step takes longer than that
-# on a GPU, and no time here.
+# torch's NCCL watchdog releases finished work every 100 ms.  A step takes longer on a
+# GPU, but no time here.
 _WATCHDOG_SECONDS = 0.15
 _PR_SET_PDEATHSIG = 1
 _TEXT = 1000  # characters of an error
@@ -37,10 +37,10 @@ _FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 def split(words):
-    """The arguments of a Python: (its own options, whether a module follows, the rest, of
-    which the first is the program).
+    """The arguments of a Python: (its own options, whether a module follows, the rest,
+    starting with the program).
 
-    Raises ValueError for a program that is no file or module.
+    Raises ValueError if the program is no file or module.
     """
     at = 0
     while at < len(words) and words[at].startswith("-"):
@@ -54,7 +54,7 @@ def split(words):
 
 
 class _Run:
-    """The program's recording, and how far the program has come."""
+    """The program's recording, and the program's progress."""
 
     def __init__(self, folder, steps, settled):
         self._folder, self._most, self._settled = folder, steps, settled
@@ -65,23 +65,23 @@ class _Run:
         ).start()
         self._taken = {}  # id of an optimizer -> its steps
         self._steps = 0
-        self._rose = 0  # the step in which a peak last rose
+        self._rose = 0  # the step of a peak's last rise
         self._peaks = {}  # device -> (allocated, reserved) bytes
-        self._outside = {}  # device -> bytes that the process had outside torch, at most
+        self._outside = {}  # device -> most bytes of the process outside torch
         self._rebuilt = 0  # bytes
         self._written = False
         optimizers.watch(self)
 
     def before_step(self, optimizer):
-        """Nothing: what counts is where a step ends."""
+        """Does nothing: only the end of a step counts."""
 
     def after_step(self, optimizer):
-        """Ends the process where the program has shown enough."""
+        """Ends the process if the program has shown enough."""
         if os.getpid() != self._process:
             return
         taken = self._taken[id(optimizer)] = self._taken.get(id(optimizer), 0) + 1
         if taken <= self._steps:
-            # Of another optimizer of the same training step.
+            # Another optimizer of the same training step.
             return
         self._steps = taken
         if taken == 1:
@@ -97,7 +97,7 @@ class _Run:
                     stream.flush()
                 except (AttributeError, OSError, ValueError):
                     pass
-            # What would follow, handlers at exit too, is not asked for.
+            # The rest, including handlers at exit, is not needed.
             os._exit(0)
 
     def _has_shown_enough(self):
@@ -107,7 +107,8 @@ class _Run:
 
     def _others_have_too(self):
         """Whether all ranks on this machine have shown enough: until then they may wait
-        for this one."""
+        for this one.
+        """
         ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
         if ranks == "1":
             return True
@@ -134,7 +135,9 @@ class _Run:
                 self._outside[device] = max(outside, self._outside.get(device, 0))
 
     def write(self, ended):
-        """Leaves the files, once: how the program ENDED is "end", "stopped" or "time"."""
+        """Writes the files, once.  ENDED: how the program ended: "end", "stopped" or
+        "time".
+        """
         if self._written or os.getpid() != self._process:
             return
         self._written = True
@@ -160,7 +163,7 @@ class _Run:
                 if reserved or self._outside.get(i)
             ],
         }
-        # After the recording: where there is this file, there is that.
+        # Written after the recording: if this file exists, the recording exists.
         text = json.dumps(answer).encode()
         _core.write_file(os.path.join(self._folder, f"rank{self._rank}.json"), text)
 
@@ -178,7 +181,7 @@ class _Run:
 
 
 def _rebuilt_bytes():
-    """Bytes of the buckets that DistributedDataParallel makes anew in the second step."""
+    """Bytes of the buckets that DistributedDataParallel remakes in the second step."""
     module = sys.modules.get("torch.nn.parallel.distributed")
     if module is None:
         return 0
@@ -193,7 +196,7 @@ def _rebuilt_bytes():
 
 
 def _chain(error):
-    """ERROR and what it came of."""
+    """ERROR and its causes."""
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -202,18 +205,19 @@ def _chain(error):
 
 
 def _is_out_of_memory(error, torch):
-    """Whether ERROR, or what it came of, is that the GPU's memory ran out."""
+    """Whether ERROR, or a cause of it, is an out of memory of the GPU."""
     return any(
         isinstance(item, torch.OutOfMemoryError)
-        # Of CUDA and its libraries, on whose behalf torch's allocator was not asked.
+        # From CUDA and its libraries, whose requests do not go through torch's
+        # allocator.
         or (isinstance(item, RuntimeError) and any(word in str(item) for word in _FULL))
         for item in _chain(error)
     )
 
 
 def main() -> int:
-    """Runs the program; its exit status."""
-    # torchrun's ranks are in sessions of their own, which nobody else would end.
+    """Runs the program; returns its exit status."""
+    # torchrun's ranks have sessions of their own, so only this signal ends them.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     how = json.loads(os.environ[VARIABLE])
     _, module, words = split(sys.argv[1:])
@@ -226,7 +230,7 @@ def main() -> int:
         path = os.path.join(how["folder"], REFUSED)
         _core.write_file(path, str(error).encode())
         raise
-    # A program of several processes starts those by itself.
+    # A program of several processes starts them by itself.
     sources.ensure("cuda")
     run = _Run(how["folder"], how["steps"], how["settled"])
     _program.when_terminated(lambda: run.write("time"), "what it took")
@@ -234,7 +238,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # As the module that others import, not as __main__, which is the program's.
+    # As the module that others import; __main__ is the program's.
     from memlab import _guard
     from memlab._fit import program as _fit_program
 

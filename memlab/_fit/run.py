@@ -1,7 +1,7 @@
-"""One run of a program on the phantom device, in a process of its own, for `memlab fit`.
+"""One run of a program on the phantom device, in a process of its own, for `memlab
+fit`.
 
-Owns how a command is made to run program.py, the time that it may take, and what comes
-back.
+Owns how a command runs program.py, its time limit, and its result.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from memlab._errors import Error
 from memlab._fit import program
 from memlab._text import wording
 
-# Once it was asked to end: the recording is to be written.
+# Time to write the recording after the request to end.
 _GRACE_SECONDS = 30
 _TAIL_LINES = 80
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -31,8 +31,8 @@ exec "$MEMLAB_FIT_PYTHON" -m memlab._fit.program "$@"
 class Command:
     """A command line that starts a Python program.
 
-    words: as one would write them: "train.py --lr 1", "python -m package.train", "torchrun
-    --nproc-per-node 2 train.py".  Raises memlab.Error for one that is none.
+    words: "train.py --lr 1", "python -m package.train", "torchrun --nproc-per-node 2
+    train.py". Raises memlab.Error if they start no Python program.
     """
 
     def __init__(self, words):
@@ -41,7 +41,8 @@ class Command:
         self.python = sys.executable
         words = list(words)
         if _is_python(words[0]):
-            # By its bare name the one that has memlab, whatever else is in the PATH.
+            # A bare name means the Python that has memlab, whatever else is in the
+            # PATH.
             if os.path.dirname(words[0]):
                 self.python = words[0]
             words = words[1:]
@@ -63,10 +64,10 @@ class Command:
             self.name = next(scripts, self.name)
 
     def argv(self, folder):
-        """(words, environment variables) that run it so that it leaves its files."""
+        """(words, environment variables) of a run that leaves its files."""
         if not self._launches:
             return [self.python, *self._options, "-m", "memlab._fit.program", *self._program], {}
-        # torchrun starts the ranks by the interpreter that PYTHON_EXEC names.
+        # torchrun starts the ranks with the interpreter in PYTHON_EXEC.
         wrapper = os.path.join(folder, "python")
         with open(wrapper, "w") as file:
             file.write(_WRAPPER)
@@ -76,15 +77,16 @@ class Command:
             "MEMLAB_FIT_PYTHON": self.python,
             # The ranks are processes that share devices.
             "MEMLAB_PHANTOM_SHARED": os.path.join(folder, "shared"),
-            # torchrun's defaults: a free port instead of 29500, which others may have.
+            # torchrun's default, with a free port instead of 29500, which may be taken.
             "PET_RDZV_BACKEND": "c10d",
             "PET_RDZV_ENDPOINT": "localhost:0",
         }
 
 
 def ranks_of(words):
-    """How many processes torchrun starts here by the WORDS of a command; None for another
-    program, and where they do not say a number."""
+    """Number of processes that torchrun starts here with the WORDS of a command; None:
+    another program, or no number given.
+    """
     words = list(words[_is_python(words[0]) :])
     try:
         _, _, [launcher, *rest] = program.split(words)
@@ -105,8 +107,8 @@ def _is_python(word):
 
 
 def _installed(word):
-    """The file of the program WORD, which is to be one of Python."""
-    # Beside the interpreter first: its folder need not be in the PATH.
+    """The file of the program WORD, which must be a Python program."""
+    # The interpreter's folder comes first: it need not be in the PATH.
     path = shutil.which(word, path=os.path.dirname(sys.executable)) or shutil.which(word)
     if path is None:
         raise Error(f"{word}: no such program; give the file of a script")
@@ -122,18 +124,18 @@ def _installed(word):
 
 @dataclasses.dataclass
 class Result:
-    """What came back of a run."""
+    """The result of a run."""
 
     status: int
-    late: bool  # it had not ended in time
-    ranks: dict  # number -> what program.py wrote of it
+    late: bool  # it did not end in time
+    ranks: dict  # number -> program.py's figures
     recordings: dict  # number -> path of its recording
-    output: str  # the last lines of what it printed
+    output: str  # the last lines of its output
     refused: str | None  # why it was not started
 
     @property
     def out_of_memory(self):
-        """Whether memory ran out, and the program with it."""
+        """Whether memory ran out and ended the program."""
         return self.status != 0 and any(
             rank["out_of_memory"]
             or (rank["error"] is None and any(d["ooms"] for d in rank["devices"]))
@@ -142,8 +144,9 @@ class Result:
 
     @property
     def failed(self):
-        """Whether the program ended by an error of its own.  Of several ranks those that
-        wait for one that was ended fail too, which is none."""
+        """Whether the program ended by an error of its own.  Ranks that wait for an
+        ended one fail too; that does not count.
+        """
         stopped = any(rank["ended"] == "stopped" for rank in self.ranks.values())
         return self.status != 0 and not (self.late or self.out_of_memory or stopped)
 
@@ -179,7 +182,7 @@ class Runs:
             **(variables or {}),
             program.VARIABLE: json.dumps(how),
         }
-        # It chooses among the GPUs of this machine.
+        # It selects among this machine's own GPUs.
         environment.pop("CUDA_VISIBLE_DEVICES", None)
         output = os.path.join(folder, "output")
         with open(output, "wb") as file:
@@ -211,7 +214,9 @@ class Runs:
         )
 
     def _wait(self, process):
-        """Waits for the process and ends all that it started; whether it was late."""
+        """Waits for the process and ends all that it started; returns whether it was
+        late.
+        """
         late = False
         try:
             try:
@@ -224,7 +229,7 @@ class Runs:
                 except subprocess.TimeoutExpired:
                     pass
         finally:
-            # What is left of it, workers of loaders for instance, is in its session.
+            # Its remaining processes, such as loaders' workers, are in its session.
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:

@@ -7,7 +7,7 @@ _LINES_SHOWN = 5
 
 
 def text(answer, start=None) -> str:
-    """ANSWER of memlab.fit for people; paths are shown from the folder START."""
+    """ANSWER of memlab.fit as text; paths are relative to the folder START."""
     parts = []
     if answer["vary"] is not None:
         parts.append("\n".join(_tried(answer["vary"])))
@@ -30,7 +30,7 @@ def _of(answer):
 
 
 def _headline(answer):
-    # The fullest counts.
+    # The fullest device counts.
     item = min(answer["devices"], key=lambda item: item["headroom_bytes"])
     capacity, left = item["capacity_bytes"], item["headroom_bytes"]
     on = f"on {_an(item['name'])} with {wording.size(capacity)}"
@@ -100,7 +100,7 @@ def _device(item, several, start):
 
 
 def _worth_saying(settings, item):
-    """Whether SETTINGS matter: they make it fit, or save a hundredth."""
+    """Whether SETTINGS matter: they make it fit, or save one percent."""
     return settings["fits"] > item["fits"] or (
         settings["saving_bytes"] >= item["total_bytes"] // 100
     )
@@ -129,7 +129,7 @@ def _tried(vary):
         )
     failed = [row for row in vary["tried"] if row["error"] is not None]
     if failed:
-        # What printed it is escaped already; of several values this one is the limit.
+        # The output is already escaped; of several values, this one is the limit.
         name, first = wording.escape(vary["name"]), failed[0]
         yield (
             f"With {name}={first['value']} the program failed for another reason than memory: "

@@ -1,6 +1,6 @@
 """The largest value of a setting with which a program fits: `memlab fit --vary`.
 
-Owns how a value reaches the program, and which values are tried.
+Owns how a value reaches the program, and the values to try.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ _BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
 
 @dataclasses.dataclass
 class Vary:
-    """A name and the values from lowest to highest that it may have."""
+    """A name and its lowest and highest value."""
 
     name: str
     lowest: int
@@ -22,7 +22,7 @@ class Vary:
 
 
 def parse(text) -> Vary:
-    """NAME=A..B.  Raises ValueError for anything else."""
+    """Parses NAME=A..B.  Raises ValueError for anything else."""
     match = re.fullmatch(r"\s*([A-Za-z_][\w.-]*)\s*=\s*(\d+)\s*\.\.\s*(\d+)\s*", text)
     if not match or not 1 <= int(match[2]) <= int(match[3]):
         raise ValueError(f"{text!r} is not a range; write for example batch_size=1..64")
@@ -30,9 +30,9 @@ def parse(text) -> Vary:
 
 
 def put(words, name, value):
-    """(WORDS, environment variables) in which NAME has the VALUE.
+    """(WORDS, environment variables) with NAME set to VALUE.
 
-    Raises memlab.Error where they have no place for it.
+    Raises memlab.Error if there is no place for it.
     """
     words, text = list(words), str(value)
     placeholder = "{" + name + "}"
@@ -53,8 +53,9 @@ def put(words, name, value):
 
 
 def _place(words, name):
-    """(index of the word that ends in NAME's value, what of it comes before), of the last
-    that sets it; None: none does."""
+    """(index of the word that ends in NAME's value, its text before the value), the
+    last such; None: none.
+    """
     found = None
     for at, word in enumerate(words[1:], 1):
         option, equals, _ = word.partition("=")
@@ -72,11 +73,11 @@ def _plain(option):
 
 
 def search(asked, words, vary):
-    """The answer for the largest value that fits, or, if none does, for the lowest; what
-    was tried is in its "vary".
+    """The answer for the largest value that fits, else for the lowest; "vary" has the
+    tried values.
 
-    Raises memlab.Error where the program fails with the lowest value.  With a higher one
-    that is part of the answer: the program may take no such value.
+    Raises memlab.Error if the program fails with the lowest value.  A failure with a
+    higher value is part of the answer: the program may not accept it.
     """
     tried = {}  # value -> what asked.complete() takes
     failed = {}  # value -> why
@@ -96,7 +97,8 @@ def search(asked, words, vary):
         return tried[value][0]["fits"]
 
     largest = largest_that(fits, vary.lowest, vary.highest)
-    # Before the answer is completed, which for one that does not fit changes its figures.
+    # Before the answer is completed, which changes the figures of one that does not
+    # fit.
     rows = [_row(value, tried[value][0]) for value in tried]
     rows += [_failed_row(value, error) for value, error in failed.items()]
     rows.sort(key=lambda row: row["value"])
@@ -113,9 +115,10 @@ def search(asked, words, vary):
 
 
 def largest_that(fits, lowest, highest):
-    """The largest value from LOWEST to HIGHEST for which FITS(value), where it holds for
-    all below one that it holds for; None: for none.  Doubles from the lowest, so that no
-    value far above it is tried, then halves the gap."""
+    """The largest value from LOWEST to HIGHEST for which FITS(value), assuming that it
+    holds for every lower value too; None: none.  Doubles from the lowest, so that no
+    value far too high is tried, then bisects.
+    """
     if not fits(lowest):
         return None
     good = lowest
@@ -138,7 +141,7 @@ def largest_that(fits, lowest, highest):
 
 def _row(value, answer):
     most = max(answer["devices"], key=lambda item: item["total_bytes"])
-    # Of a run that memory ended, the figures say nothing about its need.
+    # The figures of a run that ran out of memory do not show its need.
     return {
         "value": value,
         "fits": answer["fits"],
@@ -152,7 +155,6 @@ def _failed_row(value, error):
 
 
 def _rises(rows):
-    """Whether more was allocated for each higher value that fits, as a search by halves
-    takes for granted."""
+    """Whether each higher value that fits allocated more, as a bisection assumes."""
     peaks = [row["allocated_peak_bytes"] for row in rows if row["fits"]]
     return peaks == sorted(peaks)

@@ -1,7 +1,7 @@
 """`memlab explain`: why the peak is what it is, and what to change.
 
-Owns which devices are asked about, and the order of the words; all figures are the core's,
-and what is said of each kind of advice is _explain_words'.
+Owns the devices in question and the order of the text.  The core has the figures, and
+_explain_words the text of each kind of advice.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["explain", "sections"]
 
 _PARTS_SHOWN = 12
 _PARTS_SAID = 3
-# Advice that saves less than this share of a peak is counted in the text, not told.
+# Advice that saves less than this share of a peak is only counted in the text.
 _WORTH_TELLING = 0.01
-# From this share on it is said what to do about memory whose kind is not known.
+# From this share on, the text says how to reduce memory of unknown kind.
 _MUCH_UNKNOWN = 0.25
-# Why so, where memlab did not make the recording.
+# The reason, if memlab did not make the recording.
 _NOT_RECORDED = (
     "the recording does not say what a backward pass made",
     "kept over a backward pass, and parameters are not known",
@@ -55,19 +55,18 @@ def explain(
 ) -> Explanation:
     """Explains the peak of a recorded run, and what to change so that it falls.
 
-    recording: the path of a file as memlab.load() takes it, or what
-    memlab.MemorySnapshot.data() gives. memory: how much there is for torch's allocator, in
-    bytes or as "24GiB", to say which batch fits; None for what the recording knows of it.
-    device: the number of one device in its process; rank: that of a process in a merged
-    file; None for all.
+    recording: the path of a file as for memlab.load(), or the result of
+    memlab.MemorySnapshot.data(). memory: the memory of torch's allocator, in bytes or
+    as "24GiB", for the batch that fits; None: the recorded one.  device: a device's
+    number in its process; rank: a process's rank in a merged file; None: all.
 
-    Each advice has the bytes by which the peaks of allocated and of reserved memory fall in
-    a replay of the changed run; changes that lower neither are left out.
+    Each advice has the bytes by which the allocated and reserved peaks fall in a replay
+    of the changed run.  Changes that lower neither are left out.
 
-    Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
-    key. Raises ValueError for a memory that is no size, memlab.Error for a device that is
-    not in the recording or whose allocator keeps no cache, SnapshotError for what is no
-    recording, OSError.
+    Returns a dict, {"devices": [...]}, with sizes in bytes; docs/LABORATORY.md
+    describes each key. Raises ValueError for an invalid memory; memlab.Error for a
+    device that is not in the recording, or whose allocator has no cache; SnapshotError
+    for a file that is no recording; OSError.
     """
     source, name = replay.recorded(recording)
     limit = replay.memory_bytes(memory)
@@ -81,7 +80,7 @@ def explain(
 
 
 def gpu_bytes(recording: _core.Recording | _Path) -> int | None:
-    """The least memory of a GPU in RECORDING, as the verdict has it; None: none is known."""
+    """The least memory of a GPU in RECORDING, by the verdict; None: unknown."""
     source, _ = replay.recorded(recording)
     totals = [
         source.verdict(index, trials=False)["total_bytes"]
@@ -94,7 +93,7 @@ def gpu_bytes(recording: _core.Recording | _Path) -> int | None:
 
 
 def _place(item, start=None):
-    """The line of ITEM, escaped; "" where it has none."""
+    """The line of ITEM, escaped; "" if it has none."""
     if not item["file"]:
         return ""
     file = wording.shorten(item["file"], start)
@@ -197,7 +196,7 @@ def _why(answer: ExplainedDevice):
 
 
 def _is_worth_telling(item, peak):
-    """Whether a peak falls by a part that is worth a change."""
+    """Whether a peak falls enough to be worth a change."""
     return any(
         item[f"{name}_saving_bytes"] >= _WORTH_TELLING * peak[f"{name}_bytes"]
         for name in ("allocated", "reserved")
@@ -205,8 +204,9 @@ def _is_worth_telling(item, peak):
 
 
 def _not_covered(advice):
-    """ADVICE without what saves nothing beside those before it and is of the same kind as
-    one of them: activations of a module within a module, for instance."""
+    """ADVICE without entries that save nothing after an earlier one of the same kind:
+    for example, activations of a module within a module.
+    """
     told = []
     for item in advice:
         kinds = {other["kind"] for other in told}
@@ -322,5 +322,5 @@ def _device(answer: ExplainedDevice) -> list[Part]:
 
 
 def sections(answer: Explanation) -> list[list[Part]]:
-    """ANSWER for people."""
+    """ANSWER as text."""
     return [_device(device) for device in answer["devices"]]

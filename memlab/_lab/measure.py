@@ -1,7 +1,7 @@
 """`memlab explain FILE --measure`: what fits, measured on the phantom device.
 
-Owns which changes of a program that was given need no edit: its batch argument and the
-allocator's settings.  The command is never one out of a file.
+Owns which changes of a given program need no edit: its batch argument and the
+allocator's settings.  The command never comes from a file.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _SETTINGS = "expandable_segments:True"
 def measure(
     fit: Callable[..., FitAnswer], words: Sequence[str], memory: int, answer: Explanation
 ) -> Measured:
-    """What of these fits in MEMORY, a GPU's bytes.  fit(words, memory, vary): as
-    memlab.fit.  Settings are tried where ANSWER does not rule them out."""
+    """Measures which of these fit in MEMORY, a GPU's bytes.  fit(words, memory, vary):
+    as memlab.fit. Settings are tried unless ANSWER rules them out.
+    """
     conf = None
     if any(d["make_fit"] and d["make_fit"]["fragmented"] for d in answer["devices"]):
         conf = _with_settings(lambda: fit(words, memory, None)["fits"])
@@ -57,7 +58,7 @@ def _with_settings(run):
 
 
 def text(measured: Measured) -> str:
-    """It in words."""
+    """The answer as text."""
     lines = [f"Measured on the phantom device with {wording.size(measured['memory_bytes'])}"]
     if measured["conf"]:
         fits = "fits" if measured["conf_fits"] else "does not fit"

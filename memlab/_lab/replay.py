@@ -1,6 +1,6 @@
 """`memlab replay`: what a recorded run would need under other allocator settings.
 
-Owns which devices are asked about, and the words; all figures are the core's.
+Owns the devices in question and the words; the core has the figures.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["replay", "sections"]
 
 
 def recorded(recording: _core.Recording | _Path) -> tuple[_core.Recording, str]:
-    """RECORDING, read where it is the path of a file, and what to call it in an error."""
+    """RECORDING, read if it is a path, and its name for errors."""
     if isinstance(recording, _core.Recording):
         return recording, "the recording"
     return merged.read(recording), os.fsdecode(recording)
 
 
 def memory_bytes(memory: int | str | None) -> int | None:
-    """MEMORY, bytes or a size such as "24GiB", as bytes.  Raises ValueError."""
+    """MEMORY, bytes or a size such as "24GiB", in bytes.  Raises ValueError."""
     from memlab import phantom
 
     if isinstance(memory, str):
@@ -42,8 +42,9 @@ def memory_bytes(memory: int | str | None) -> int | None:
 
 
 def of_devices(recording, name, device, rank, ask) -> list:
-    """ASK of each device of RECORDING with the number DEVICE and of the RANK, None for any;
-    errors call the recording NAME."""
+    """ASK of each device of RECORDING with the number DEVICE and of the RANK, None:
+    any.  Errors call the recording NAME.
+    """
     try:
         found = peaks.choose_devices(recording, device, rank)
         if not found:
@@ -66,20 +67,20 @@ def replay(
     device: int | None = None,
     rank: int | None = None,
 ) -> Replay:
-    """What a recorded run would need of each device under other allocator settings.
+    """What a recorded run would need on each device under other allocator settings.
 
-    recording: the path of a file as memlab.load() takes it, or what
-    memlab.MemorySnapshot.data() gives. conf: settings as PYTORCH_CUDA_ALLOC_CONF has them,
-    "" for torch's defaults, None for those of the recorded run. memory: how much there is
-    for torch's allocator, in bytes or as "24GiB"; None for as much as there was. device: the
-    number of one device in its process; rank: that of a process in a merged file; None for
-    all. Without conf and memory the run is replayed as it was, and what the model of the
-    allocator does is compared with it.
+    recording: the path of a file as for memlab.load(), or the result of
+    memlab.MemorySnapshot.data(). conf: settings as in PYTORCH_CUDA_ALLOC_CONF; "":
+    torch's defaults; None: the recorded ones. memory: the memory of torch's allocator,
+    in bytes or as "24GiB"; None: the recorded amount.  device: a device's number in its
+    process; rank: a process's rank in a merged file; None: all.  Without conf and
+    memory, the run is replayed unchanged, and the allocator's model is compared with
+    the recording.
 
-    Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
-    key. Raises ValueError for settings that torch would not take, memlab.Error for a device
-    that is not in the recording or whose allocator keeps no cache, SnapshotError for what is
-    no recording, OSError.
+    Returns a dict, {"devices": [...]}, with sizes in bytes; docs/LABORATORY.md
+    describes each key. Raises ValueError for settings that torch would refuse;
+    memlab.Error for a device that is not in the recording, or whose allocator has no
+    cache; SnapshotError for a file that is no recording; OSError.
     """
     source, name = recorded(recording)
     limit = memory_bytes(memory)
@@ -180,6 +181,6 @@ def _device(answer: ReplayDevice, asked) -> list[Part]:
 
 
 def sections(answer: Replay) -> list[list[Part]]:
-    """ANSWER for people."""
+    """ANSWER as text."""
     asked = answer["conf"] is not None or answer["memory_bytes"] is not None
     return [_device(device, asked) for device in answer["devices"]]

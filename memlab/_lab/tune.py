@@ -1,6 +1,7 @@
-"""`memlab tune`: the allocator settings with which a recorded run would have reserved least.
+"""`memlab tune`: the allocator settings with which a recorded run would have reserved
+least.
 
-Owns the words; the search and all figures are the core's.
+Owns the words; the core searches and has the figures.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ def tune(
 ) -> Tune:
     """The allocator settings with which a recorded run would have reserved least.
 
-    recording, memory, device and rank are as for memlab.replay(). Settings are tried by
-    replaying the recording under them, which takes seconds.
+    recording, memory, device and rank are as for memlab.replay().  Settings are tried
+    in replays of the recording, which takes seconds.
 
-    Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
-    key. Raises what memlab.replay() raises.
+    Returns a dict, {"devices": [...]}, with sizes in bytes; docs/LABORATORY.md
+    describes each key. Raises the errors of memlab.replay().
     """
     source, name = replay.recorded(recording)
     limit = replay.memory_bytes(memory)
@@ -50,7 +51,7 @@ def tune(
 
 
 def _saving(tuned, base):
-    """What TUNED reserves less than BASE, in words; "" where BASE is not a whole run."""
+    """The saving of TUNED over BASE, in words; "" if BASE is not a whole run."""
     saved = base["reserved_peak_bytes"] - tuned["reserved_peak_bytes"]
     if tuned is base:
         return "does not fit" if base["ooms"] else ""
@@ -140,5 +141,5 @@ def _device(answer: TuneDevice) -> list[Part]:
 
 
 def sections(answer: Tune) -> list[list[Part]]:
-    """ANSWER for people."""
+    """ANSWER as text."""
     return [_device(device) for device in answer["devices"]]

@@ -1,1 +1,1 @@
-"""Courtesy: the GPU's memory lent to others."""
+"""Courtesy: lends the GPU's memory to other programs."""

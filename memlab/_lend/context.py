@@ -1,7 +1,7 @@
-"""The process's CUDA context given back for a while, with all that CUDA holds.
+"""Gives back the process's CUDA context for a while, with all that CUDA holds.
 
-Owns the refusals that only torch can tell, and what NVML says before, meanwhile and
-afterwards.  The driver's checkpoint is csrc/core/gpu/checkpoint.c's, tensors are Courtesy's.
+Owns the refusals that only torch can decide, and NVML's figures before, meanwhile and
+after. csrc/core/gpu/checkpoint.c makes the driver's checkpoint; Courtesy moves tensors.
 """
 
 import json
@@ -14,12 +14,13 @@ from pathlib import Path
 from memlab import _core
 from memlab._errors import Error
 
-# What the driver waits for threads inside CUDA.
+# The driver's patience for threads inside CUDA.
 PATIENCE_MS = 10_000
-# What a process that reads NVML may take to start.
+# Time for a process that reads NVML to start.
 READER_PATIENCE_S = 60
 
-# NVML holds every thread of the process whose context is away, so another one asks it.
+# NVML blocks every thread of a process without its context, so another process reads
+# it.
 _READER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -29,12 +30,12 @@ print(json.dumps([_core.gpu_memory(name, int(sys.argv[2])) for name in sys.argv[
 
 
 class Context:
-    """The CUDA context of this process, on its way to the driver and back.
+    """This process's CUDA context, on its way to the driver and back.
 
     In this order: check(), give(), take(), settle(), and so on again.
 
-    seconds: {"give", "take"}, what the driver took.  memory: what NVML said "before",
-    "during" and "after", as Courtesy.context documents it.
+    seconds: {"give", "take"}, the driver's time.  memory: NVML's figures "before",
+    "during" and "after", as documented at Courtesy.context.
     """
 
     def __init__(self) -> None:
@@ -46,11 +47,11 @@ class Context:
 
     @property
     def away(self) -> bool:
-        """Whether it is given and not taken back, by whomever."""
+        """Whether the context is given and not yet taken back."""
         return _core.context_away()
 
     def report(self) -> dict:
-        """All of the above, as Courtesy.context documents it."""
+        """All of the above, as documented at Courtesy.context."""
         return {
             "reason": self.reason,
             "seconds": dict(self.seconds),
@@ -59,8 +60,9 @@ class Context:
         }
 
     def check(self) -> bool:
-        """Whether there is a context to give.  Raises memlab.Error where the driver or
-        what the process does forbids it; nothing is changed yet."""
+        """Whether there is a context to give.  Raises memlab.Error if the driver or the
+        process's state forbids it; nothing has changed then.
+        """
         self.memory, self.seconds, self._names = {}, {}, {}
         self.memory_reason = None
         self.reason = _core.context_check()
@@ -75,29 +77,31 @@ class Context:
         except Error as error:
             self.memory_reason = str(error)
             before = {}
-        # Not those that the process has not touched.
+        # Without devices that the process has not used.
         before = {i: figures for i, figures in before.items() if figures["own_bytes"] != 0}
         self._names = {i: name for i in before if (name := _core.gpu_name(i)) is not None}
         self.memory["before"] = before
         return True
 
     def give(self) -> None:
-        """Gives it back.  Raises memlab.Error; the context is then where it was, unless
-        away."""
+        """Gives the context back.  Raises memlab.Error; unless away, the context is
+        then in place.
+        """
         began = time.perf_counter()
         _core.context_give(PATIENCE_MS)
         self.seconds["give"] = time.perf_counter() - began
         self.memory["during"] = self._read_outside()
 
     def take(self) -> None:
-        """Takes it back.  Raises memlab.Error where it cannot; then it can be tried
-        again."""
+        """Takes the context back.  Raises memlab.Error on failure; the call can be
+        repeated.
+        """
         began = time.perf_counter()
         _core.context_take()
         self.seconds["take"] = time.perf_counter() - began
 
     def settle(self) -> None:
-        """Reads what the process has again."""
+        """Reads the process's memory again."""
         try:
             self.memory["after"] = {i: _core.gpu_memory(i, 0) for i in self._names}
         except Error as error:
@@ -124,7 +128,8 @@ class Context:
             return {}
         figures = dict(zip(self._names, found, strict=True))
         for index, after in figures.items():
-            # NVML lists processes by ids of another namespace: it never tells ours.
+            # NVML lists processes by ids of another namespace, so this process is never
+            # found.
             if self.memory["before"][index]["own_bytes"] is None:
                 after["own_bytes"] = after["others_bytes"] = None
         return figures
@@ -135,7 +140,9 @@ def _device_count(torch) -> int:
 
 
 def _refuse_communicators() -> None:
-    """Of NCCL, with other processes: their GPUs and ours hold parts of each other."""
+    """Refuses NCCL with other processes: their GPUs and this one hold parts of each
+    other.
+    """
     distributed = sys.modules.get("torch.distributed.distributed_c10d")
     if distributed is None or not distributed.is_initialized():
         return
@@ -149,7 +156,7 @@ def _refuse_communicators() -> None:
 
 
 def _refuse_shared(torch) -> None:
-    """Storages of GPU memory that torch.multiprocessing sent or received."""
+    """Refuses GPU storages that torch.multiprocessing sent or received."""
     reductions = sys.modules.get("torch.multiprocessing.reductions")
     count = 0
     for reference in [] if reductions is None else list(reductions.shared_cache.values()):

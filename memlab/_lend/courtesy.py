@@ -1,4 +1,4 @@
-"""Gives the GPU's memory to others for a while, and takes it again."""
+"""Gives the GPU's memory to other programs for a while, and takes it back."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ class Courtesy(_core.Courtesy):
         ...  # the GPU is free for other programs
         courtesy.restore()
 
-    or ``with memlab.Courtesy():`` around the while, after which the memory is taken again
-    also where an exception passes.
+    or ``with memlab.Courtesy():`` around that part; the memory is then taken back after
+    an exception too.
 
-    Meanwhile the tensors are CPU tensors, and what is changed of them comes back with
-    them.  What shares memory still does, then and afterwards; gradients, hooks, optimizer
-    states and everything else about tensors stay as they are.  CPU tensors are not
-    touched, and a tensor that is made meanwhile stays where it was made.  What autograd
-    saved for the backward passes of tensors goes and comes back too; using it meanwhile
-    raises an error.  Call it while no other thread uses the GPU.
+    Meanwhile the tensors are CPU tensors, and changes to them return with them.
+    Tensors that share memory keep sharing it.  Gradients, hooks, optimizer states and
+    all other properties of tensors stay.  CPU tensors are not touched, and tensors made
+    meanwhile stay on their device.  Tensors that autograd saved for backward passes
+    move too; using them meanwhile is an error.  Call it while no other thread uses the
+    GPU.
 
-    What stays on the GPUs is in `left`: memory that C++ alone holds, that of memory pools
-    and of other libraries.  cuBLAS's workspaces are given back for good: torch makes them
-    again when it multiplies.  Afterwards tensors have other addresses.  A library that was
-    given one, by DLPack or otherwise, must not use it until it asks again after
-    `restore()`; a CUDA graph cannot ask, so memlab.Error is raised beforehand where one
-    was captured and not reset.  Without CUDA, or before the program uses it, nothing
-    happens.
+    `left` tells the memory that stays on the GPUs: that held by C++ alone, by memory
+    pools and by other libraries.  cuBLAS's workspaces are given back for good; torch
+    makes them again at the next product.  Afterwards tensors have other addresses.  A
+    library that was given an address, by DLPack or otherwise, must not use it before it
+    asks again after `restore()`.  A CUDA graph cannot ask, so memlab.Error is raised
+    beforehand if one was captured and not reset.  Without CUDA, or before the program
+    uses it, nothing happens.
 
-    The CUDA context stays too, some hundred MiB of code and tables, unless context is
-    true: then the driver copies what is left to the host and gives everything back, so
-    that the process has nothing on any GPU (on Linux, with NVIDIA's driver 570 or newer).
-    Until `restore()` a CUDA call waits, in whichever thread, and so does NVML; a thread
-    that waits with the GIL held stops the program.  Where there are CUDA graphs, tensors
-    are not moved but go with the context, at their addresses, and cannot be used until
-    `restore()`; `yielded` is false then.  memlab.Error says beforehand where it cannot
-    work: an older driver, NCCL with other processes, memory shared with them.  The
-    driver refuses other things when it comes to them, such as managed memory; then all is
-    as before.
+    The CUDA context, some hundred MiB of code and tables, stays too, unless context is
+    true.  Then the driver copies the rest to the host and gives everything back, so
+    that the process has nothing on any GPU (on Linux, with NVIDIA's driver 570 or
+    newer).  Until `restore()`, CUDA calls wait in every thread, and so do NVML's; a
+    thread that waits with the GIL held stops the program.  If there are CUDA graphs,
+    tensors do not move.  They leave with the context, keep their addresses, and cannot
+    be used until `restore()`; `yielded` is false then.  memlab.Error is raised
+    beforehand for an older driver, NCCL with other processes, and memory shared with
+    them.  The driver refuses some other things only during the call, such as managed
+    memory; then nothing changes.
     """
 
     def __init__(self, *, context: bool = False) -> None:
@@ -60,22 +60,23 @@ class Courtesy(_core.Courtesy):
 
     @property
     def context(self) -> dict[str, Any] | None:
-        """What became of the CUDA context; None without context=True.
+        """The result for the CUDA context; None without context=True.
 
-        reason: why there was none to give, or None.  seconds: what the driver took to
-        "give" and to "take" it, floats.  memory: {"before", "during", "after": {index of
-        the device: figures}}, where the figures are used_bytes and total_bytes of the
-        device, own_bytes of this process and others_bytes, as NVML says them, None where
-        it does not.  memory_reason: why figures are missing, or None.
+        reason: why there was none to give, or None.  seconds: the driver's time to
+        "give" and to "take" it, floats.  memory: {"before", "during", "after": {index
+        of the device: figures}}.  The figures are NVML's used_bytes and total_bytes of
+        the device, own_bytes of this process and others_bytes; None if unknown.
+        memory_reason: why figures are missing, or None.
         """
         return None if self._context is None else self._context.report()
 
     def yield_memory(self) -> None:
-        """Give back the memory of all CUDA tensors that Python has, once they are on the
-        host.
+        """Gives back the memory of all CUDA tensors that Python has, after copying it
+        to the host.
 
-        Does nothing where that was done already.  Raises memlab.Error, with everything as
-        before, where the host has no room for them, or the context cannot be given back.
+        Does nothing if the memory is already given back.  Raises memlab.Error, with
+        nothing changed, if the host has no room for it, or the context cannot be given
+        back.
         """
         if _core.context_away():
             if self._context is None:
@@ -103,10 +104,10 @@ class Courtesy(_core.Courtesy):
             raise
 
     def restore(self) -> None:
-        """Take memory again for the tensors that are left, on the GPUs that they were of.
+        """Takes memory again for the tensors that are left, on their GPUs.
 
-        Does nothing where none is given back.  Raises memlab.Error where a GPU has no
-        room; nothing is lost then, and it can be called again.
+        Does nothing if no memory is given back.  Raises memlab.Error if a GPU has no
+        room; nothing is lost then, and the call can be repeated.
         """
         took = _core.context_away()
         if took:

@@ -1,7 +1,7 @@
-"""Functions that the user named before the program has loaded them.
+"""Functions named by the user before the program has loaded them.
 
-Owns what a name on the command line means and how its code is found: among the code of a
-script, and of modules while the program imports them.  Imports no module itself.
+Owns the meaning of a name on the command line, and the search for its code: in a
+script, and in modules while the program imports them.  Imports no module itself.
 """
 
 import difflib
@@ -17,13 +17,13 @@ from memlab._lines.lines import code_of, codes_named, functions_in
 
 
 class Wanted:
-    """One function of -f: its name, and what was found under it."""
+    """One function of -f: its name, and its code objects."""
 
     def __init__(self, text, options):
         self.text = text
         self.codes = []
-        self.error = None  # why what was found is not profiled
-        self._seen = []  # qualified names of the functions where it was looked for
+        self.error = None  # why the function is not profiled
+        self._seen = []  # qualified names of the functions in its module
         before, colon, self.name = text.rpartition(":")
         self.module = before
         if not self.name:
@@ -36,7 +36,7 @@ class Wanted:
                 f"{before} is not the program; write {self.name} for a function of "
                 f"{options.program}, module:{self.name} for one of a module"
             )
-        # A script is no module, but people call it by the name that it would have.
+        # A script is no module, but users name it like one.
         stem = os.path.splitext(os.path.basename(options.program))[0]
         own = (options.program,) if options.module else (options.program, stem)
         self.of_program = (
@@ -44,7 +44,8 @@ class Wanted:
         )
 
     def look_in(self, code):
-        """Looks for the function in the CODE of its module; gives what is found."""
+        """Looks for the function in the CODE of its module; returns its code objects.
+        """
         found = codes_named(code, self.name)
         self.codes += found
         if not found:
@@ -53,13 +54,13 @@ class Wanted:
         return found
 
     def look_up(self, module):
-        """Looks for the function among what MODULE, which was loaded, holds."""
+        """Looks for the function in the loaded MODULE."""
         found = _held(module, self.name)
         self.codes += found
         return found
 
     def why_not(self):
-        """Why there are no lines, for people, with names that are near."""
+        """Why there are no lines, as text, with similar names."""
         if self.codes:
             return "it never ran"
         prefix = self.text[: -len(self.name)]
@@ -78,7 +79,7 @@ class Wanted:
         home = _home(modules[0], self.name)
         if self.of_program and home:
             return f"it is of another module than the program{_or([f'{home}:{self.name}'])}"
-        # Code has the name that it was written under, not that which it was bound to.
+        # Code keeps the name of its definition, whatever name it was bound to.
         held = _held(modules[0], self.name)
         near = [getattr(code, "co_qualname", code.co_name) for code in held]
         near = [name for name in near if name != self.name]
@@ -97,12 +98,12 @@ def _is(path, program):
 
 
 def _held(module, name):
-    """The code objects of the function NAME that MODULE, which was loaded, holds."""
+    """The code objects of the function NAME in the loaded MODULE."""
     outer, _, inner = name.partition(".<locals>.")
     value = module
     try:
         for part in outer.split("."):
-            # Not by getattr: it may import what the program never asks for.
+            # getattr might import what the program never asks for.
             value = inspect.getattr_static(value, part)
         code = None if isinstance(value, type) else code_of(value)
     except Exception:
@@ -129,7 +130,7 @@ def _names_of(module):
 
 
 def _home(main, name):
-    """The module of the function NAME that the program imported from there, or None."""
+    """The module from which the program imported the function NAME, or None."""
     value = vars(main).get(name.partition(".")[0])
     home = getattr(value, "__module__", None)
     known = isinstance(value, (types.FunctionType, type)) and isinstance(home, str)
@@ -137,8 +138,9 @@ def _home(main, name):
 
 
 class Finder:
-    """Tells FOUND(code, name) of functions as soon as their code is there, which is before
-    they can run, and MISSED(wanted) of those that the program's own code does not have."""
+    """Calls FOUND(code, name) as soon as a function's code exists, before it can run.
+    Calls MISSED(wanted) for functions that are not in the program's own code.
+    """
 
     def __init__(self, wanted, options, found, missed):
         self._wanted = wanted
@@ -147,7 +149,7 @@ class Finder:
         self._missed = missed
 
     def begin(self):
-        """Looks among what is loaded already, and from here on at every import."""
+        """Looks among loaded modules, and from here on at every import."""
         for wanted in self._wanted:
             self._look_up(wanted)
         for loader in (
@@ -158,7 +160,9 @@ class Finder:
         self._watch_imports()
 
     def _watch_code(self, loader):
-        """Sees the code of a module before it runs, its frame gone again."""
+        """Sees a module's code before it runs, after the frame that returned it has
+        ended.
+        """
         original = loader.get_code
 
         def get_code(self, fullname):
@@ -166,23 +170,24 @@ class Finder:
             try:
                 loading(self, fullname, code)
             except Exception:
-                # The import is the program's: it must not fail of what is wanted here.
+                # The import is the program's: it must not fail because of this.
                 pass
             return code
 
         loading = self._loading
 
-        # To what shortens tracebacks it is a part of the import system.
+        # Code that shortens tracebacks takes it for a part of the import system.
         get_code.__code__ = get_code.__code__.replace(
             co_filename=original.__code__.co_filename
         )
         loader.get_code = get_code
 
     def _watch_imports(self):
-        """Sees each module that was imported, by whatever loader: functions of others that
-        it holds, and those that no code of its own defines."""
-        # There is no call for this. To import what nobody asked for, to put a finder into
-        # sys.meta_path or a frame on the stack of the module, the program might see.
+        """Sees each imported module, whatever its loader: for functions of other
+        modules in it, and those without code of its own.
+        """
+        # There is no hook for this.  The program might notice an import that it did not
+        # make, an entry in sys.meta_path, or a frame on the module's stack.
         original = getattr(importlib._bootstrap, "_verbose_message", None)
         if original is None:
             return
@@ -197,7 +202,7 @@ class Finder:
         importlib._bootstrap._verbose_message = verbose_message
 
     def program(self, code):
-        """The program is about to run, and this its code."""
+        """The program is about to run; CODE is its code."""
         for wanted in self._wanted:
             if wanted.of_program:
                 self._tell(wanted, wanted.look_in(code))
@@ -205,10 +210,10 @@ class Finder:
                     self._missed(wanted)
 
     def _loading(self, loader, fullname, code):
-        """The module FULLNAME is about to be run."""
+        """The module FULLNAME is about to run."""
         if code is None:
             return
-        # As runpy does: a package stands for its part that is called so.
+        # As runpy does: a package stands for its __main__.
         program = fullname == f"{self._module}.__main__" or (
             fullname == self._module and not loader.is_package(fullname)
         )
@@ -228,7 +233,7 @@ class Finder:
             try:
                 self._found(code, wanted.text)
             except Exception as error:
-                # It must not reach the program, which imports a module.
+                # The error must not reach the program, which imports a module.
                 wanted.error = str(error)
 
 

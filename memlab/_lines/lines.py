@@ -1,4 +1,4 @@
-"""memlab.LineProfiler: what memory did while each line of some functions ran."""
+"""memlab.LineProfiler: memory while each line of some functions ran."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _WRAPPERS = (functools.partial, functools.partialmethod, functools.cached_proper
 
 
 def _own(thing, name):
-    """The attribute NAME that THING really has: mocks and proxies make up any."""
+    """The attribute NAME that THING really has: mocks and proxies invent any."""
     if inspect.getattr_static(thing, name, None) is None:
         return None
     return getattr(thing, name, None)
 
 
 def _beneath(function):
-    """What FUNCTION says that it runs; None where it does not say."""
+    """The function that FUNCTION runs; None if it does not tell."""
     if isinstance(function, property):
         return function.fget
     if isinstance(function, _WRAPPERS):
@@ -47,8 +47,9 @@ def _beneath(function):
 
 
 def code_of(function):
-    """The code object of what FUNCTION runs in the end: below decorators that say whom they
-    wrap, methods, partials and properties; None where there is none."""
+    """The code object that FUNCTION finally runs, behind decorators that reveal the
+    wrapped function, methods, partials and properties; None: there is none.
+    """
     seen = []
     try:
         while not isinstance(function, types.CodeType):
@@ -68,14 +69,14 @@ def functions_in(code, path=()):
         if not isinstance(inner, types.CodeType):
             continue
         if inner.co_name.startswith("<generic parameters of "):
-            # A scope around `def f[T]()` and `class C[T]`, which no name tells of.
+            # The scope of `def f[T]()` or `class C[T]`, which is in no name.
             yield from functions_in(inner, path)
             continue
         qualified = (*path, inner.co_name)
-        # The bodies of classes are code too, which runs once.
+        # Class bodies are code too, but run once.
         if inner.co_flags & inspect.CO_NEWLOCALS:
             yield ".".join(qualified), inner
-            # Functions within functions have this in their names, classes do not.
+            # Nested functions have this in their names; classes do not.
             qualified += ("<locals>",)
         yield from functions_in(inner, qualified)
 
@@ -86,17 +87,18 @@ def codes_named(code, name) -> list:
 
 
 def _name_of(code, function) -> str:
-    """What a table of CODE, registered as FUNCTION, is called."""
+    """The name of CODE's table, registered as FUNCTION."""
     name = getattr(code, "co_qualname", None)
     return name or getattr(function, "__qualname__", code.co_name)
 
 
 def _parse_target(device):
-    """(source, index).  "cuda" is the current device, which is the first until CUDA is
-    initialised: to ask would do that.
+    """(source, index).  "cuda" is the current device, or the first until CUDA is
+    initialised: a query would initialise it.
 
-    Raises ValueError for what is no device, and for a GPU that is not there: before CUDA
-    is initialised nobody asks for that either."""
+    Raises ValueError for an invalid device, and for a missing GPU, unless CUDA is not
+    initialised yet.
+    """
     torch = sys.modules.get("torch")
     begun = torch is not None and torch.cuda.is_initialized()
     if device is None or str(device) == "cuda":
@@ -131,15 +133,15 @@ class LineProfiler(_core.LineProfiler):
             train()
         profiler.print_stats()
 
-    functions: Python functions, methods, or what decorators made of them.
+    functions: Python functions, methods, or the results of decorators.
     target_gpu: the device whose memory counts: an index, a torch.device, or a string such
-        as "cuda:1".  "cuda" or None is the device that is current as profiling begins, the
-        first where CUDA is not initialised yet.  "cpu" is torch's allocator of host memory,
-        which also stands in where there is no GPU: the tables say so.
+        as "cuda:1".  "cuda" or None is the current device when profiling begins, or the first
+        if CUDA is not initialised yet.  "cpu" is torch's allocator of host memory, which is
+        also used without a GPU: the tables say so.
 
-    Lines of all threads count, generators and coroutines for the time that they run.  The
-    program's memory, its statistics and its cache are left alone.  Raises ValueError for a
-    target_gpu that is no device or not there; warns where a function has no Python code.
+    Lines of all threads count; generators and coroutines count while they run.  The
+    program's memory, its statistics and its cache are not changed.  Raises ValueError
+    for a target_gpu that is invalid or missing; warns if a function has no Python code.
     """
 
     def __init__(self, *functions: object, target_gpu: object = 0) -> None:
@@ -152,7 +154,9 @@ class LineProfiler(_core.LineProfiler):
 
     @property
     def target_gpu(self) -> object:
-        """The device whose memory counts; set it at any time, also in profiled code."""
+        """The device whose memory counts.  It can be set at any time, also in profiled
+        code.
+        """
         return self._target_gpu
 
     @target_gpu.setter
@@ -177,7 +181,7 @@ class LineProfiler(_core.LineProfiler):
         return source, index
 
     def add_function(self, function: object) -> None:
-        """Profiles FUNCTION too; nothing where it is profiled already."""
+        """Profiles FUNCTION too; does nothing if it is already profiled."""
         code = code_of(function)
         if not isinstance(code, types.CodeType):
             warnings.warn(
@@ -197,17 +201,17 @@ class LineProfiler(_core.LineProfiler):
             self._functions.append((name, code, lines))
 
     def _ran_as(self, code):
-        """The name of the profiled CODE where a line of it ran, else None."""
+        """The name of the profiled CODE if a line of it ran, else None."""
         for number, (name, registered, _) in enumerate(self._functions):
             if registered is code and self._rows(number, ()):
                 return name
         return None
 
     def enable(self) -> None:
-        """Profiles from here on; nothing where it does already.
+        """Starts profiling; does nothing if it already profiles.
 
-        Raises memlab.Error where there is no memory to follow, with the remedy, and
-        ValueError where target_gpu is not there.
+        Raises memlab.Error if no memory can be followed, with what to do, and
+        ValueError for a missing target_gpu.
         """
         source, index = self._device()
         sources.ensure(source)
@@ -215,15 +219,15 @@ class LineProfiler(_core.LineProfiler):
         self._enable(source, index)
 
     def disable(self) -> None:
-        """Profiles no more; what was seen stays."""
+        """Stops profiling; the results stay."""
         self._disable()
 
     def forget(self) -> None:
-        """Forgets what was seen; the functions are profiled on."""
+        """Forgets the results; profiling continues."""
         self._clear(False)
 
     def clear(self) -> None:
-        """Forgets what was seen and which functions are profiled."""
+        """Forgets the results and the profiled functions."""
         self._clear(True)
         self._functions.clear()
 
@@ -235,7 +239,7 @@ class LineProfiler(_core.LineProfiler):
         self.disable()
 
     def _chosen(self, function):
-        """Numbers of the functions that FUNCTION, as in display(), means."""
+        """Numbers of the functions that FUNCTION selects, as in display()."""
         if function is None:
             return range(len(self._functions))
         chosen = []
@@ -257,15 +261,16 @@ class LineProfiler(_core.LineProfiler):
         func: _Function | Sequence[_Function] | None = None,
         columns: str | Sequence[str] = DEFAULT_COLUMNS,
     ) -> line_text.Tables:
-        """What was seen, as an object that shows itself as text and, in notebooks, HTML.
+        """The results, as an object that shows itself as text and, in notebooks, as
+        HTML.
 
         func: a function, its qualified name, or a list of either; None for all.
-        columns: names of torch.cuda.memory_stats(), each over the time from one line to
-            the next; of several runs of a line the largest counts.  Counters such as
-            num_ooms say by how much they rose.  Also "delta", the bytes that a line left
-            allocated, summed over its runs, and "calls", how often it ran.
+        columns: names of torch.cuda.memory_stats(), each over the time from one line to the next;
+            of several runs of a line, the largest counts.  Counters such as num_ooms show their
+            rise.  Also "delta", the bytes that a line left allocated, summed over its runs, and
+            "calls", the number of its runs.
 
-        Raises ValueError for a function that is not profiled or a column there is not.
+        Raises ValueError for a function that is not profiled, or an unknown column.
         """
         columns = _check_columns(columns)
         figures = tuple(name for name in columns if name not in _OWN)
@@ -278,7 +283,7 @@ class LineProfiler(_core.LineProfiler):
         return line_text.Tables(tables, columns, list(self._notes()))
 
     def _notes(self):
-        """What is to be known of the figures."""
+        """Notes on the figures."""
         try:
             wanted, _ = _parse_target(self._target_gpu)
             if wanted == "cuda" and self._source == "cpu":
@@ -297,6 +302,6 @@ class LineProfiler(_core.LineProfiler):
         columns: str | Sequence[str] = DEFAULT_COLUMNS,
         stream: TextIO | None = None,
     ) -> None:
-        """Writes display(func, columns) as text to STREAM, sys.stdout where it is None."""
+        """Writes display(func, columns) as text to STREAM; None: sys.stdout."""
         stream = sys.stdout if stream is None else stream
         line_text.write(self.display(func, columns), stream)

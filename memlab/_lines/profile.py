@@ -1,4 +1,4 @@
-"""@profile and @profile_every: line tables without a line of set-up."""
+"""@profile and @profile_every: line tables without set-up."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
     _F = TypeVar("_F", bound=Callable[..., Any])
 
-# All that this file made, of which set_target_gpu() sets the target.
+# All profilers of this file; set_target_gpu() sets their target.
 _profilers = weakref.WeakSet()
 _target_gpu = 0
 _global = None
-# What is printed at exit: (code object, columns).
+# Printed at exit: (code object, columns).
 _at_exit = []
-# The process that prints: a forked child has no part in its parent's memory.
+# The process that prints: a forked child does not share its parent's memory.
 _process = os.getpid()
 _said = set()
 
 
 def _made():
     profiler = LineProfiler()
-    # Past the check: a GPU that is not there is for _enable() to say.
+    # Bypasses the check: _enable() reports a missing GPU.
     profiler._target_gpu = _target_gpu
     _profilers.add(profiler)
     return profiler
@@ -82,7 +82,7 @@ def _is_started():
 
 
 def _printing(show):
-    """Calls SHOW() where anything is to be shown.  Whatever fails is not the program's."""
+    """Calls SHOW() if there is something to show.  No failure reaches the program."""
     if os.getpid() != _process or _is_worker():
         return
     try:
@@ -125,9 +125,10 @@ def profile(
         @memlab.profile
         def train(): ...
 
-    columns: as in LineProfiler.display(), also as @profile(columns=...).  Of several calls
-    the largest figure of each line counts.  FUNC itself is returned, unchanged.  An error
-    or Ctrl-C may end the program, but not what ends it at once, as SIGTERM and os._exit().
+    columns: as in LineProfiler.display(), also as @profile(columns=...).  Of several
+    calls, the largest figure of each line counts.  Returns FUNC itself, unchanged.  The
+    tables appear after an error or Ctrl-C too, but not if the program ends at once, as
+    by SIGTERM or os._exit().
     """
     if func is None:
         return functools.partial(profile, columns=columns)
@@ -147,13 +148,13 @@ def profile_every(
     enable: bool = True,
     columns: str | Sequence[str] = DEFAULT_COLUMNS,
 ) -> Callable[[_F], _F]:
-    """Prints the GPU memory of each line of a function after every OUTPUT_INTERVAL calls,
-    for these calls only.
+    """Prints the GPU memory of each line of a function after every OUTPUT_INTERVAL
+    calls, for these calls only.
 
-    enable: False leaves the function as it is.  columns: as in LineProfiler.display().
-    Calls that raise count too, those of generators and coroutines once they end.  A call
-    within a call of the same function counts, but the table waits for the outer one.
-    Raises ValueError for an interval below 1 and for columns that there are not.
+    enable: False leaves the function unchanged.  columns: as in LineProfiler.display().
+    Calls that raise count too; those of generators and coroutines count once they end.
+    A nested call of the same function counts, but the table waits for the outer one.
+    Raises ValueError for an interval below 1, and for unknown columns.
     """
     if not isinstance(output_interval, int):
         raise TypeError("output_interval must be an int: write @profile_every()")
@@ -166,7 +167,7 @@ def profile_every(
 
 
 def _decorate(interval, columns, func):
-    # The function within what a class makes of it, which is no function to be called.
+    # The function inside a class's wrapper, which itself cannot be called.
     if isinstance(func, (classmethod, staticmethod)):
         return type(func)(_decorate(interval, columns, func.__func__))
     if isinstance(func, property) and func.fget is not None:
@@ -180,7 +181,9 @@ def _decorate(interval, columns, func):
 
 
 class _Calls:
-    """Counts the calls of a function, each a `with` statement, and prints when it is time."""
+    """Counts a function's calls, each a `with` statement, and prints after every
+    interval.
+    """
 
     def __init__(self, profiler, interval, columns):
         self._profiler = profiler
@@ -191,7 +194,7 @@ class _Calls:
         self._inside = contextvars.ContextVar("inside", default=False)
 
     def outermost(self):
-        """Marks this thread or task as within a call; what leave() wants."""
+        """Marks this thread or task as within a call; returns leave()'s argument."""
         return None if self._inside.get() else self._inside.set(True)
 
     def leave(self, token):
@@ -213,7 +216,7 @@ class _Calls:
 
 
 def _wrapped(func, calls):
-    """FUNC, whose calls are counted, as the kind of function that it is."""
+    """FUNC with its calls counted, as the same kind of function."""
     if inspect.iscoroutinefunction(func):
 
         @functools.wraps(func)
@@ -269,11 +272,12 @@ def _wrapped(func, calls):
 
 
 def set_target_gpu(gpu_id: object) -> None:
-    """The device whose memory @profile and @profile_every show from here on, also when it
-    is called in profiled code: an index, a torch.device, or a string such as "cuda:1".
+    """Sets the device whose memory @profile and @profile_every show from here on, also
+    if it is called in profiled code: an index, a torch.device, or a string such as
+    "cuda:1".
 
-    The first GPU until then.  A process of several, each with a GPU of its own, gives its
-    local rank: "cuda" is the device that is current now, not one that is set later.
+    Until then, it is the first GPU.  In a run of several processes with a GPU each,
+    pass the local rank: "cuda" is the current device now, not one set later.
     """
     global _target_gpu
     _parse_target(gpu_id)
@@ -283,7 +287,7 @@ def set_target_gpu(gpu_id: object) -> None:
 
 
 def clear_global_line_profiler() -> None:
-    """Forgets what @profile has seen and which functions it profiles."""
+    """Forgets @profile's results and the functions that it profiles."""
     if _global is not None:
         _global.clear()
     _at_exit.clear()

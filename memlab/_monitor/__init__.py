@@ -1,1 +1,1 @@
-"""Figures of a running program: for a monitor, and of its file for `memlab top`."""
+"""Figures of a running program: for a monitor, and from its file for `memlab top`."""

@@ -1,7 +1,7 @@
-"""The figures of a GPU's memory that a training run logs, and where they go.
+"""The figures of a GPU's memory that a training run logs, and their destinations.
 
 Owns memlab.metrics(), memlab.MemoryMonitor, and the two sinks that need no trainer:
-TensorBoard and an endpoint that Prometheus reads.  Torch's counters are read, never reset.
+TensorBoard and an endpoint for Prometheus.  torch's counters are read, never reset.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-# As the sampler of recordings: the driver is asked in a thousandth of the time at most.
+# Like the sampler of recordings, queries of the driver take at most a thousandth of the
+# time.
 _REST = 1000
 
-# By our name, torch's.
+# torch's name, by memlab's.
 _BYTES = {
     "allocated": "allocated_bytes",
     "active": "active_bytes",
@@ -31,14 +32,14 @@ _BYTES = {
     "reserved": "reserved_bytes",
 }
 
-# Where the driver cannot be asked, that counts as having taken so long.
+# A failed query of the driver counts as this long.
 _REFUSED_SECONDS = 0.01
 
-_accounts = {}  # index of a GPU -> (when to ask again, unexplained bytes or None)
+_accounts = {}  # index of a GPU -> (time of the next query, unexplained bytes or None)
 
 
 def metrics(device: object = None) -> dict[str, float]:
-    """The memory of a GPU now, as figures to log: some ten microseconds.
+    """The memory of a GPU now, as figures to log; takes about ten microseconds.
 
     device: an int, a torch.device, a string such as "cuda:1", or None for the current
     CUDA device.
@@ -47,21 +48,21 @@ def metrics(device: object = None) -> dict[str, float]:
 
     - memory/allocated_bytes, memory/active_bytes, memory/reserved_bytes and
       memory/inactive_split_bytes: as in torch.cuda.memory_stats().
-    - The same as memory/peak_...: torch's peaks, since the program began or last reset
-      them.  memlab never does.
-    - memory/fragmentation: inactive_split_bytes / reserved_bytes, the share of torch's
-      memory that is free but in segments that are partly in use, so that neither
-      empty_cache() nor a larger allocation can have it; 0 to 1.
-    - memory/alloc_retries, memory/ooms: how often torch gave its cache back to allocate
-      at all, and how often that did not help.
-    - memory/unexplained_bytes: what is used of the whole GPU and memlab.ledger() cannot
-      explain.  Missing where the driver does not tell, or memlab's bridge to this torch
-      is still to be built, as the first recording does.  The driver is asked for it in a
-      thousandth of the time at most: between, this figure is the one before.
+    - The same as memory/peak_...: torch's peaks, since the program began or last reset them.
+      memlab never resets them.
+    - memory/fragmentation: inactive_split_bytes / reserved_bytes, 0 to 1.  This share of torch's
+      memory is free, but in segments that are partly in use, so that neither empty_cache() nor
+      a larger allocation can have it.
+    - memory/alloc_retries, memory/ooms: how often torch gave back its cache to serve a request,
+      and how often that failed.
+    - memory/unexplained_bytes: used bytes of the whole GPU that memlab.ledger() cannot explain.
+      Missing if the driver does not report them, or if memlab's bridge to this torch is not yet
+      built; the first recording builds it.  Queries of the driver take at most a thousandth of
+      the time; between queries, the figure is the previous one.
 
     Exact also while nothing is recorded.  Empty before the program uses CUDA, which
-    memlab never makes it do, and while a Courtesy has the CUDA context.  Raises ValueError
-    for what is no GPU.
+    memlab never initialises, and while a Courtesy has the CUDA context.  Raises
+    ValueError for an invalid GPU.
     """
     index = _index(device)
     torch = sys.modules.get("torch")
@@ -89,8 +90,9 @@ def metrics(device: object = None) -> dict[str, float]:
 
 
 def _index(device):
-    """The index of a GPU in any of torch's ways to name one; None for the current one,
-    which asking torch for would initialise CUDA."""
+    """The index of a GPU in any of torch's ways to name one; None for the current one:
+    a query of torch would initialise CUDA.
+    """
     if device is None or str(device) == "cuda":
         return None
     source, index = sources.parse_device(device)
@@ -110,7 +112,7 @@ def _unexplained(index):
             began = time.monotonic()
             value = _core.ledger("cuda", index)["lines"]["unknown_bytes"]
     except (Error, ValueError):
-        # No management library, an allocator that cannot be asked: nor later, mostly.
+        # No management library, or an unsupported allocator: mostly permanent.
         began -= _REFUSED_SECONDS
     ended = time.monotonic()
     _accounts[index] = ended + _REST * (ended - began), value
@@ -118,31 +120,33 @@ def _unexplained(index):
 
 
 def _has_bridge():
-    """Whether the bridge is there; to build it takes a minute, which is for who records."""
+    """Whether the bridge exists.  Building it takes a minute, which only a recording
+    may spend.
+    """
     if _core.has_source("cuda"):
         return True
     return any(path.exists() for path in bridge.built_paths(bridge.bridge_key()))
 
 
 class MemoryMonitor:
-    """Logs the figures of memlab.metrics() from a training loop of your own.
+    """Logs the figures of memlab.metrics() from your own training loop.
 
         with memlab.MemoryMonitor(tensorboard="runs/1", prometheus=9400) as monitor:
             for batch in loader:
                 train(batch)
                 monitor.step()
 
-    every: reads at every so many calls of step(), from the first on.
+    every: reads the figures at every so many calls of step(), beginning with the first.
     device: as in memlab.metrics(); None for the current GPU of each call.
-    tensorboard: a folder, in which each rank of several has one of its own, or a
-        SummaryWriter, which is yours to close.
-    prometheus: a port of 127.0.0.1 at which Prometheus finds the last figures under
-        /metrics, each further rank of a machine one port above; 0 for any free port,
-        which `address` then tells; or "HOST:PORT" for another address.  It has no
-        password: give it no address that untrusted machines reach.
+    tensorboard: a folder, in which each of several ranks has one of its own, or a
+        SummaryWriter, which you close.
+    prometheus: a port of 127.0.0.1 at which Prometheus finds the last figures under /metrics.
+        Each further rank of a machine is one port above; 0 means any free port, which `address`
+        tells.  Or "HOST:PORT" for another address.  There is no password: use no address that
+        untrusted machines reach.
 
-    Raises ValueError, TypeError or memlab.Error for an argument that makes no sense.  What
-    goes wrong later ends the part concerned with a warning, never the program.
+    Raises ValueError, TypeError or memlab.Error for an invalid argument.  A later
+    failure ends the affected sink with a warning, never the program.
     """
 
     def __init__(
@@ -162,15 +166,17 @@ class MemoryMonitor:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port of the endpoint; None without one, and before the first figures."""
+        """Host and port of the endpoint; None without one, and before the first
+        figures.
+        """
         return self._sinks.address
 
     def step(self, step: int | None = None) -> dict[str, float]:
-        """Reads the figures, gives them to the sinks, and returns them.
+        """Reads the figures, passes them to the sinks, and returns them.
 
-        step: the number to log them under; None for that of the call, from 0.  Returns an
-        empty dict where this call is not one of `every`, and before CUDA is used.  Raises
-        nothing.
+        step: the number to log them under; None: the number of the call, from 0.
+        Returns an empty dict if this call is not one of `every`, and before CUDA is
+        used.  Raises nothing.
         """
         number = self._calls
         self._calls += 1
@@ -186,7 +192,7 @@ class MemoryMonitor:
         return figures
 
     def close(self) -> None:
-        """Writes what TensorBoard has not yet, and ends the endpoint.  Raises nothing."""
+        """Flushes TensorBoard, and ends the endpoint.  Raises nothing."""
         self._sinks.close()
 
     def __enter__(self) -> MemoryMonitor:
@@ -202,9 +208,9 @@ class MemoryMonitor:
 
 
 class Sinks:
-    """Where figures go that no trainer's logger takes, as MemoryMonitor's options say.
+    """Destinations of figures beside a trainer's logger, by MemoryMonitor's options.
 
-    Raises ValueError, TypeError or memlab.Error for an option that makes no sense.
+    Raises ValueError, TypeError or memlab.Error for an invalid option.
     """
 
     def __init__(
@@ -226,12 +232,13 @@ class Sinks:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port of the endpoint for Prometheus; None where it is not there."""
+        """Host and port of the endpoint for Prometheus; None if there is none."""
         return None if self._prometheus is None else self._prometheus.address
 
     def write(self, metrics: dict[str, float], step: int) -> None:
-        """Gives METRICS, by their names, to every sink.  Raises nothing: a sink that
-        fails is told once and left out from then on."""
+        """Passes METRICS, by name, to every sink.  Raises nothing: a sink that fails is
+        reported once and then left out.
+        """
         if metrics:
             self._each(
                 lambda part: part.write(metrics, step, self._index),
@@ -245,8 +252,8 @@ class Sinks:
 
     def _each(self, act, what):
         if os.getpid() != self._pid:
-            # A forked child has neither TensorBoard's thread, for which it would wait, nor
-            # a socket of its own.
+            # A forked child has neither TensorBoard's thread, for which it would wait,
+            # nor its own socket.
             return
         for part in list(self._parts):
             try:
@@ -279,7 +286,7 @@ class _TensorBoard:
 
     def write(self, metrics, step, index):
         if self._writer is None:
-            # Only now: the rank may not have been known.
+            # Only now: the rank may have been unknown before.
             from torch.utils.tensorboard import SummaryWriter
 
             from memlab._files import names

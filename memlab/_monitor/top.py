@@ -1,7 +1,8 @@
-"""memlab top: what running jobs have allocated now, read from their .mlab files.
+"""memlab top: the allocated memory of running jobs now, read from their .mlab files.
 
-Owns which files are whose, and one look at a file as a dict and as text; top_screen.py
-shows looks on a terminal.  A job sees nothing of it: only its files are read.
+Owns which files belong to a job, and one look at a file as a dict and as text;
+top_screen.py shows looks on a terminal.  The job is not affected: only its files are
+read.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MAGIC = b"\x89MLAB\r\n\x1a"
-# Events read at once, some hundredths of a second: between them the screen answers.
+# Events read at once, which takes some hundredths of a second; the screen responds in
+# between.
 SLICE = 200_000
 _BLOCKS = "▁▂▃▄▅▆▇█"
 TABLES = ("line", "module", "category", "stack")
@@ -35,8 +37,7 @@ _FRAMES_SHOWN = 4
 
 
 class Found(NamedTuple):
-    """A file that process pid writes; open is where it can be opened, name what it is
-    called."""
+    """A file that process pid writes; open: the path to open, name: its name."""
 
     pid: int
     name: str
@@ -44,8 +45,9 @@ class Found(NamedTuple):
 
 
 def written_by(pid: int) -> Iterator[Found]:
-    """The .mlab files that process PID writes.  Raises OSError for one that is not there
-    or is another user's."""
+    """The .mlab files that process PID writes.  Raises OSError if the process is
+    missing or another user's.
+    """
     folder = f"/proc/{pid}/fd"
     seen = set()
     for number in sorted(os.listdir(folder), key=int):
@@ -63,7 +65,7 @@ def written_by(pid: int) -> Iterator[Found]:
             # Closed meanwhile.
             continue
         seen.add(key)
-        # A file that was removed has no other name.
+        # A removed file has no other name.
         yield Found(pid, name, name if _is(name, key) else path)
 
 
@@ -88,7 +90,7 @@ def _processes() -> dict[int, int]:
         try:
             if name.isdecimal() and os.stat(f"/proc/{name}").st_uid == os.getuid():
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    # The name in brackets may hold anything.
+                    # The name in brackets may contain anything.
                     parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
         except OSError:
             continue
@@ -107,15 +109,15 @@ def _of_processes(pids):
         try:
             yield from written_by(pid)
         except OSError:
-            # Ended meanwhile, or it may not be looked into.
+            # It ended meanwhile, or access is denied.
             continue
 
 
 def find(what: str | None) -> list[tuple[str, str]]:
-    """The files of WHAT, a process with its children, a file or a folder, or without it of
-    the one job that runs: (name, where to open it).
+    """The files of WHAT: a process with its children, a file or a folder; None: the
+    only running job.  As (name, path to open).
 
-    Raises memlab.Error where there is none, or more than one job.
+    Raises memlab.Error if there is none, or more than one job.
     """
     if what is None:
         return _names(_only_job())
@@ -178,7 +180,7 @@ def _names(found):
 class Followed:
     """A file that is read on at each look.
 
-    name: what it is called.  peaks: the answers of each device at its last event.
+    name: its name.  peaks: the answers of each device at its last event.
     """
 
     def __init__(self, name: str, path: str) -> None:
@@ -191,21 +193,21 @@ class Followed:
             self._live = _core.Follower(path)
 
     def read(self) -> bool:
-        """Reads on a little; whether there is more."""
+        """Reads some more; returns whether there is still more."""
         with self._named():
             self.news = self._live.poll(SLICE)
         return self.news["more"]
 
     @contextlib.contextmanager
     def _named(self):
-        """What is wrong with the file says which it is: there may be several."""
+        """An error of the file names it: there may be several."""
         try:
             yield
         except SnapshotError as error:
             raise SnapshotError(f"{self.name}: {error}") from None
 
     def look(self) -> None:
-        """Works out the figures of what was read."""
+        """Computes the figures of the part read so far."""
         self.recording = self._live.recording()
         self.answers = [self._answer(i) for i in peaks.devices(self.recording)]
 
@@ -222,7 +224,7 @@ class Followed:
 
     @property
     def state(self) -> str:
-        """What became of the file and its process."""
+        """The state of the file and its process."""
         if self.news["cut"]:
             return "cut"
         if os.fstat(self._live.fileno()).st_nlink == 0:
@@ -235,7 +237,7 @@ class Followed:
         return self.news["cut"] or self.recording.file["state"] != "recording"
 
     def answer(self) -> dict:
-        """The look for machines."""
+        """The look as a dict."""
         ranks = self.recording.ranks()
         return {
             "file": self.name,
@@ -248,7 +250,7 @@ class Followed:
         }
 
     def title(self) -> str:
-        """Which job it is, in a line."""
+        """The job, in one line."""
         file = self.recording.file
         said = [f"process {file['pid']} on {file['host']}"]
         ranks = self.recording.ranks()
@@ -258,7 +260,7 @@ class Followed:
         return wording.escape(f"{self.name}: " + ", ".join(said))
 
     def notes(self) -> list[str]:
-        """Sentences about what the figures miss."""
+        """Sentences about what is missing from the figures."""
         said = [
             line
             for line in report.file_notes(self.recording.file)
@@ -286,7 +288,7 @@ _STATES = {
 
 
 class Row(NamedTuple):
-    """Of a table: key tells it from others, also of other looks."""
+    """A row of a table; key identifies it, also in other looks."""
 
     key: tuple
     bytes: int
@@ -294,7 +296,7 @@ class Row(NamedTuple):
 
 
 def rows(answer: dict, by: str, start: str | None = None) -> list[Row]:
-    """What is allocated by BY, most bytes first; names are for a terminal."""
+    """Allocated memory by BY, most bytes first; names are safe for a terminal."""
     found: dict[tuple, Row] = {}
     for key, count, name in _ROWS[by](answer, start):
         count += found[key].bytes if key in found else 0
@@ -352,7 +354,7 @@ def spark(history: dict, width: int) -> str:
 
 
 def figures(answer: dict) -> list[str]:
-    """The totals of a device now and at their peaks, its step and phase."""
+    """A device's totals now and at their peaks, its step and phase."""
     now, most = answer["peak"], answer["whole_peak"]
     rows = [("", "now", "peak", "")]
     for name in ("allocated", "active", "reserved"):
@@ -367,7 +369,7 @@ def figures(answer: dict) -> list[str]:
 
 
 def text(followed: Followed, by: tuple[str, ...], lines: int, blocks: bool) -> str:
-    """One look, for a terminal or a file; without BLOCKS no characters but ASCII's."""
+    """One look as text; without BLOCKS in ASCII."""
     out = [followed.title(), *followed.notes()]
     for answer in followed.answers:
         out += ["", *figures(answer)]
@@ -395,7 +397,7 @@ def text(followed: Followed, by: tuple[str, ...], lines: int, blocks: bool) -> s
 
 
 def draws(stream) -> bool:
-    """Whether STREAM can show what is drawn of blocks."""
+    """Whether STREAM can show block characters."""
     try:
         _BLOCKS.encode(stream.encoding)
     except (AttributeError, LookupError, TypeError, UnicodeEncodeError):

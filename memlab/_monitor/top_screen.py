@@ -1,7 +1,7 @@
-"""memlab top on a terminal: looks at files again and again, with keys.
+"""memlab top on a terminal: looks at files repeatedly, with keys.
 
-Owns keys, what is shown where, and when the next look is; needs Textual, the extra [tui].
-What is looked at is top.py's.
+Owns the keys, the layout, and the time of the next look; needs Textual, the extra
+[tui]. top.py has the data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memlab._errors import Error
 from memlab._monitor import top
 from memlab._text import wording
 
-# Seconds between two looks, and at most this share of the time is spent looking.
+# Seconds between two looks, and the most share of the time spent on looks.
 _INTERVAL = 1.0
 _SHARE = 0.1
 _ROWS_SHOWN = 500
@@ -28,7 +28,7 @@ _SORTS = ("now", "peak", "growth")
 class Screen(App):
     """Shows FOLLOWED, the files of one job, until q.
 
-    followed: what is looked at, each of its devices in turn by the key d.
+    followed: the key d changes between their devices.
     """
 
     CSS = """
@@ -42,7 +42,7 @@ class Screen(App):
     .-short #rows { scrollbar-size-horizontal: 0; }
     .-short #notes, .-short #spark { height: 0; }
     """
-    # Lines of the terminal: below, the table has what little there is.
+    # Lines of the terminal: with fewer, the table has the remaining room.
     VERTICAL_BREAKPOINTS = [(0, "-short"), (16, "-tall")]
     TITLE = "memlab top"
     ENABLE_COMMAND_PALETTE = False
@@ -70,7 +70,7 @@ class Screen(App):
         self._wanted = ""
         self._frozen = False
         self._chosen = 0  # among all devices of all files
-        self._seen: dict = {}  # by file, device, table and row: bytes at first, most
+        self._seen: dict = {}  # by file, device, table and row: first bytes, most bytes
         self._wait = _INTERVAL
         self._failure = ""
         self._looking = asyncio.Lock()
@@ -99,7 +99,7 @@ class Screen(App):
             await asyncio.sleep(self._wait)
 
     async def look(self) -> None:
-        """One look at all files, and the picture of it."""
+        """One look at all files, and its picture."""
         async with self._looking:
             if not self._frozen:
                 await self._look()
@@ -121,7 +121,7 @@ class Screen(App):
         self.show()
 
     def _note(self):
-        """Keeps what each row of each table had first and most."""
+        """Keeps the first and the most bytes of each row of each table."""
         for one in self._followed:
             for answer in one.answers:
                 for by in top.TABLES:
@@ -187,7 +187,7 @@ class Screen(App):
         first, most, names = self._seen[one.name, answer["device"], self._by]
         now = {row.key: row for row in top.rows(answer, self._by)}
         if self._sort != "now":
-            # What is gone counts for these.
+            # Rows that have vanished count for these.
             for key in first.keys() - now.keys():
                 now[key] = top.Row(key, 0, names[key])
         found = [
@@ -252,8 +252,9 @@ class Screen(App):
 
 
 def _remember(seen, rows):
-    """Of each row the bytes when it was first seen, the most of them, and its name; a row
-    that comes later had 0 at first."""
+    """By row the first bytes, the most bytes, and its name; a row that appears later
+    began with 0.
+    """
     if seen is None:
         return (
             {row.key: row.bytes for row in rows},

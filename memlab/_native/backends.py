@@ -1,4 +1,4 @@
-"""Which sources of memory events there are here, and why the others are not.
+"""Which sources of memory events are available here, and why others are not.
 
 Nothing here initialises CUDA, compiles, or imports torch.
 """
@@ -21,7 +21,7 @@ def _phantom_path():
 
 
 def _cuda_device_reason():
-    """Why CUDA cannot work here, or None; without touching the driver."""
+    """Why CUDA cannot work here, or None; without using the driver."""
     if devices.gpu_present():
         return None
     return "no GPU on this machine; memlab phantom runs a program without one"
@@ -49,11 +49,11 @@ def _bridge_state(torch_build):
 
 
 def backends() -> dict[str, Backend]:
-    """Which sources of memory events there are, and why the others are not.
+    """Which sources of memory events are available, and why others are not.
 
-    Returns a dict of "cuda", "cpu", "script" and "phantom", each a dict with
-    "available" (bool) and "reason" (str: how it works, or what is missing and the
-    remedy); "cuda" and "cpu" also have "torch" (version, str or None).  Initialises no
+    Returns a dict of "cuda", "cpu", "script" and "phantom".  Each is a dict with
+    "available" (bool) and "reason" (str: how it works, or what is missing and what to
+    do); "cuda" and "cpu" also have "torch" (version, str or None).  Initialises no
     CUDA, compiles nothing, imports no torch.
     """
     torch_build = bridge.find_torch()

@@ -1,9 +1,9 @@
-"""Find, build and load memlab._torch, the bridge to torch's allocators.
+"""Finds, builds and loads memlab._torch, the bridge to torch's allocators.
 
-The bridge calls C++ classes whose layout changes with every minor release of torch, so a
-built one serves exactly one build of torch.  Its file name carries a key made of that
-build, the Python ABI and the bridge's sources; a file of another key is never loaded.
-Importing this module imports neither torch nor the rest of memlab: setup.py uses it too.
+The bridge uses C++ classes whose layout changes with every minor release of torch, so a
+built bridge fits exactly one build of torch.  Its file name has a key of that build,
+the Python ABI and the bridge's sources; a file with another key is never loaded.  This
+module imports neither torch nor the rest of memlab, because setup.py uses it too.
 """
 
 from __future__ import annotations
@@ -130,8 +130,9 @@ def find_torch():
 
 
 def _source_dirs():
-    """The folders of the bridge's sources and of memlab.h: the repository's csrc, or its
-    copy in an installed package."""
+    """The folders of the bridge's sources and of memlab.h: the repository's csrc, or
+    its copy in the installed package.
+    """
     for base in (_PACKAGE.parent / "csrc", _PACKAGE / "_bridge_src"):
         if (base / "torch" / "bridge.h").is_file():
             return base / "torch", base / "core"
@@ -198,8 +199,9 @@ def find_compiler():
 
 
 def cuda_include_dirs(torch_root):
-    """Folders with CUDA's headers, best first: those that PyPI packages bring beside
-    torch, then CUDA_HOME.  Empty where there are none."""
+    """Folders with CUDA's headers, best first: those of PyPI packages beside torch,
+    then CUDA_HOME. Empty if there are none.
+    """
     site = Path(torch_root).parent
     candidates = [
         site / "triton" / "backends" / "nvidia" / "include",
@@ -241,7 +243,8 @@ def compile_command(sources, output, build):
         f"-D_GLIBCXX_USE_CXX11_ABI={int(build.new_strings)}",
     ]
     if (include / "ATen" / "ops").is_dir():
-        # Else torch's headers include those of all its operators, seconds a file.
+        # Otherwise torch's headers include those of all its operators, which takes
+        # seconds per file.
         defines.append("-DAT_PER_OPERATOR_HEADERS")
     if build.cuda:
         cuda = cuda_include_dirs(build.root)
@@ -258,7 +261,7 @@ def compile_command(sources, output, build):
             )
         systems += cuda
         defines.append("-DMEMLAB_WITH_CUDA")
-    # torch's headers use C++20 from 2.12 on.
+    # From 2.12 on, torch's headers use C++20.
     standard = "c++20" if build.release >= (2, 12) else "c++17"
     command = compiler + [
         f"-std={standard}",
@@ -298,8 +301,9 @@ def link_command(objects, output, build):
 
 
 def _run_all(commands, log):
-    """Run compiler commands, as many at once as there are processors; False on a
-    failure, with what they said in the file log."""
+    """Runs compiler commands in parallel, one for each processor.  False on a failure,
+    with their output in the file log.
+    """
     workers = max(1, os.cpu_count() or 1)
     ok = True
     waiting = list(commands)
@@ -316,7 +320,7 @@ def _run_all(commands, log):
 def build(output, torch_build):
     """Build the bridge for a TorchBuild and put it at the path output, atomically.
 
-    Raises memlab.Error where that is not possible.
+    Raises memlab.Error on failure.
     """
     output = Path(output)
     files = sources(torch_build)
@@ -347,7 +351,7 @@ def build(output, torch_build):
                 f"memlab's bridge to torch {torch_build.version} does not compile with "
                 f"{commands[0][0]}: {lines[0][:500]}"
             )
-        # Whatever the umask lets others do.
+        # Whatever the umask allows others.
         os.chmod(product, 0o755)
         os.replace(product, output)
     finally:
@@ -356,7 +360,7 @@ def build(output, torch_build):
 
 @contextlib.contextmanager
 def _locked(path):
-    """Hold an exclusive lock on the file path; says so where it has to wait."""
+    """Holds an exclusive lock on the file path; reports it if it has to wait."""
     import fcntl
 
     with open(path, "ab") as handle:
@@ -373,7 +377,7 @@ def _locked(path):
 
 
 def _build_in_cache(path, torch):
-    """Builds the bridge at PATH in the user's cache, where it is missing."""
+    """Builds the bridge at PATH in the user's cache, if it is missing."""
     with _locked(path.parent / "lock"):
         if not path.exists():
             print(
@@ -386,12 +390,13 @@ def _build_in_cache(path, torch):
 
 
 def _cached(path, torch):
-    """PATH without links, once the bridge is there and nobody else can have put it there
-    or change what it is."""
+    """PATH without links, after checking that the bridge exists and that no other user
+    could have put it there or can change it.
+    """
     try:
         _make_folders(path.parent)
         path = Path(os.path.realpath(path.parent)) / path.name
-        # Before anything in it is opened.
+        # Checked before anything in it is opened.
         for part in reversed(path.parent.parents):
             _check_trusted(part, above=True)
         _check_trusted(path.parent)
@@ -407,7 +412,7 @@ def _cached(path, torch):
 
 
 def _make_folders(folder):
-    """Makes FOLDER and those above it that are missing, for this user alone."""
+    """Makes FOLDER and its missing parents, accessible only to this user."""
     for part in (*reversed(folder.parents), folder):
         if not part.exists():
             part.mkdir(mode=0o700, exist_ok=True)
@@ -417,17 +422,18 @@ def _make_folders(folder):
 
 
 def _check_trusted(path, above=False):
-    """Refuse machine code that another user could have put there: the file PATH, the folder
-    of it, or one ABOVE that."""
+    """Refuses machine code that another user could have put there: PATH, its folder, or
+    one ABOVE it.
+    """
     status = os.lstat(path)
-    # Who has the root of this container, or of its user namespace, has all of it.
+    # The owner of this container's root, or of its user namespace, controls all of it.
     owners = (os.getuid(), 0, os.stat("/").st_uid)
     others = status.st_mode & 0o022
     if above and status.st_mode & stat.S_ISVTX:
-        # Nobody can rename there what is another's, as in /tmp.
+        # Only owners can rename entries there, as in /tmp.
         others = 0
     if status.st_gid == os.getgid() == os.getuid():
-        # The group of this user alone, for whom umask 002 is the rule.
+        # A group of this user alone, which umask 002 assumes.
         others &= ~0o020
     known = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
     if status.st_uid not in owners or others or not known:
@@ -446,9 +452,9 @@ def _torches_of_bridges():
 
 
 def bridge_path(torch):
-    """The file of the bridge for the imported torch, built now where there is none.
+    """The file of the bridge for the imported torch, built now if needed.
 
-    Raises memlab.Error with the remedy where it cannot be built.
+    Raises memlab.Error, with what to do, if it cannot be built.
     """
     key = bridge_key(TorchBuild(Path(torch.__file__).parent))
     installed, cached = built_paths(key)
@@ -468,7 +474,8 @@ def bridge_path(torch):
 
 def import_bridge(torch, path):
     """The module memlab._torch from a file of bridge_path(); its sources are not
-    registered yet.  Raises memlab.Error where the file is for another torch."""
+    registered yet. Raises memlab.Error if the file is for another torch.
+    """
     name = "memlab._torch"
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, str(path), loader=loader)
@@ -489,11 +496,11 @@ def import_bridge(torch, path):
 
 
 def load():
-    """Load the bridge for the running torch, building it where needed, and register its
+    """Loads the bridge for the running torch, builds it if needed, and registers its
     sources with memlab._core.
 
-    Returns the module memlab._torch, the same at every call.  Raises memlab.Error with
-    the remedy where there is no torch, no compiler or no folder to build in.  Imports
+    Returns the module memlab._torch, the same at every call.  Raises memlab.Error, with
+    what to do, if there is no torch, no compiler or no folder to build in.  Imports
     torch; does not initialise CUDA.
     """
     global _loaded

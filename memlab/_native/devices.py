@@ -1,10 +1,10 @@
-"""Whether there is a GPU, or the phantom device; nothing here touches one."""
+"""Whether there is a GPU, or the phantom device, without using one."""
 
 import os
 
 
 def gpu_present() -> bool:
-    """Whether this process could use a CUDA device, without touching one.
+    """Whether this process could use a CUDA device, without using one.
 
     True for a driver's device node, and for the phantom device.
     """

@@ -1,7 +1,8 @@
-"""The lines of the program behind the code that torch.compile writes.
+"""The program's lines behind the code that torch.compile generates.
 
-torch's recorder asks for them when a snapshot is made, and so are they taken here; files
-want them earlier, so that they are there however the process ends."""
+torch's recorder asks for them when a snapshot is made.  Files need them earlier, so
+that they exist however the process ends.
+"""
 
 import sys
 
@@ -12,8 +13,9 @@ _failed = False
 
 
 def take() -> None:
-    """Takes what torch knows by now.  Imports nothing and never raises; a look at a length
-    where nothing was compiled since the last."""
+    """Takes torch's current line maps.  Imports nothing and never raises.  If nothing
+    was compiled since the last call, it only compares a length.
+    """
     global _failed
     cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
     if cache is None or _failed:

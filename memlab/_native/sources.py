@@ -1,4 +1,4 @@
-"""Which source of memory events to record, and making sure that it is there."""
+"""Chooses the source of memory events, and makes it ready."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _KEY_ALLOCATOR_SETTINGS = 0x10
 _KEY_HOST = 0x20
 
 _queued = set()
-# Whose devices there are.
+# Sources whose devices exist.
 _there = set()
 
 
 def default() -> str:
-    """The source to record when none is named: "cuda" where there is a GPU and a CUDA
-    build of torch, else "cpu"."""
+    """The source to record if none is named: "cuda" with a GPU and a CUDA build of
+    torch, else "cpu".
+    """
     import torch
 
     if torch.version.cuda is None:
@@ -37,7 +38,7 @@ def default() -> str:
 
 
 def check(name: object) -> None:
-    """Raises memlab.Error where NAME is no source."""
+    """Raises memlab.Error unless NAME is a source."""
     if name not in ("cuda", "cpu", "script"):
         raise Error(f"unknown source {name!r}: expected 'cuda', 'cpu' or 'script'")
 
@@ -45,7 +46,7 @@ def check(name: object) -> None:
 def ensure(name: str) -> None:
     """Makes the source NAME ready to record.
 
-    Raises memlab.Error with the remedy where it cannot be had.
+    Raises memlab.Error, with what to do, if it is not available.
     """
     if name == "script":
         if not _core.has_source("script"):
@@ -77,14 +78,17 @@ def ensure(name: str) -> None:
 
 
 def _initialising(torch):
-    """Whether the program has initialised CUDA, or this is called while it does so: then
-    torch holds the lock that a lazy call takes, and a recording begins as it is started."""
+    """Whether the program has initialised CUDA, or is doing so in this call.  In the
+    latter case torch holds the lock of its lazy calls, and a recording begins as soon
+    as it is started.
+    """
     return torch.cuda.is_initialized() or hasattr(torch.cuda._tls, "is_initializing")
 
 
 def _check_allocator(backend):
-    """Raises memlab.Error where torch's allocator reports no events, before CUDA is
-    initialised and the recorder would find out."""
+    """Raises memlab.Error if torch's allocator reports no events.  The recorder would
+    find out only after CUDA's initialisation.
+    """
     if backend == "native":
         return
     if backend == "cudaMallocAsync":
@@ -100,9 +104,9 @@ def _check_allocator(backend):
 
 
 def _cuda_ready():
-    # Inside torch's own initialisation: whatever goes wrong here must not reach it.
+    # This runs inside torch's own initialisation, which no failure here may reach.
     try:
-        # Of what Python and C++ tell, the first counts.
+        # The first report, from Python or C++, counts.
         if "cuda" in _there:
             return
         _there.add("cuda")
@@ -116,38 +120,41 @@ def stats(device: object = None) -> Stats:
     """The recorder's own counters of one device.
 
     device: an int, a torch.device, a string such as "cuda:1" or "cpu", or None for the
-    current CUDA device (the cpu where that is what memlab records).
+    current CUDA device (the cpu if memlab records that).
 
-    Returns a dict of ints.  Counted since the process began, over all recordings: events,
-    dropped_events, lost_stacks, lost_names (of all devices: how often the name of an owner,
-    a module, an autograd node or the user's metadata found no room), inconsistencies
-    (events that did not fit the memory known before them).  Now: lane_events (in memory), lane_bytes (of the memory that holds them,
-    stacks apart), and in bytes allocated_bytes, active_bytes, requested_bytes,
-    reserved_bytes.  Each of these four also with "_peak": of a GPU since recording, after
-    no recording was under way, last began, of the cpu since the process began.  What one
-    recording lost is in its counts().  Raises ValueError where nothing was recorded there.
+    Returns a dict of ints.  Counted since the process began, over all recordings:
+    events, dropped_events, lost_stacks, lost_names (of all devices: how often an owner,
+    a module, an autograd node or the user's metadata had no room for its name),
+    inconsistencies (events that contradict the memory before them).  Now: lane_events
+    (in memory), lane_bytes (their memory, without stacks), and in bytes
+    allocated_bytes, active_bytes, requested_bytes, reserved_bytes.  Each of these four
+    also with "_peak".  A GPU's peaks count from the start of the first of the current
+    recordings, the cpu's from the start of the process.  A recording's own losses are
+    in its counts().  Raises ValueError if nothing was recorded there.
     """
     source, index = parse_device(device)
     return _core.stats(source, index)
 
 
 def ledger(device: object = None) -> Ledger:
-    """The use of a whole GPU now, in lines that add up to what the device reports as used.
+    """The use of a whole GPU now, in lines that sum to the device's used bytes.
 
     device: an int, a torch.device, a string such as "cuda:1", or None for the current
     CUDA device.
 
-    Returns a dict, bytes all: device (the index), used_bytes, total_bytes,
-    driver_reserve_bytes (in the total, not in what is used), lines, and host, a dict of
-    rss_bytes, pinned_allocated_bytes and pinned_reserved_bytes.  The lines, described in
-    docs/REPORT.md, are torch_allocated_bytes, torch_pending_free_bytes,
+    Returns a dict, all in bytes: device (the index), used_bytes, total_bytes,
+    driver_reserve_bytes (in the total, but not in used), lines, and host, a dict of
+    rss_bytes, pinned_allocated_bytes and pinned_reserved_bytes.  The lines, described
+    in docs/REPORT.md, are torch_allocated_bytes, torch_pending_free_bytes,
     torch_cached_bytes, outside_at_start_bytes, outside_first_step_bytes,
-    outside_later_bytes, other_processes_bytes, driver_bytes and unknown_bytes: ints, or
-    None for what the driver does not report, which is then in unknown_bytes.
+    outside_later_bytes, other_processes_bytes, driver_bytes and unknown_bytes.  They
+    are ints, or None for bytes that the driver does not report, which are then in
+    unknown_bytes.
 
-    Asks the driver, some 50 microseconds; no recording is needed, but with one the lines
-    outside torch tell what came when.  Raises memlab.Error where CUDA is not initialised
-    or the driver's management library NVML is not there, ValueError for no such device.
+    Asks the driver, which takes about 50 microseconds.  No recording is needed; with
+    one, the lines outside torch tell their time.  Raises memlab.Error if CUDA is not
+    initialised or the driver's management library NVML is missing, ValueError for an
+    unknown device.
     """
     source, index = "cuda", None
     if device is not None:

@@ -1,6 +1,6 @@
 """%mlrun, %%mlrun and %memlab in IPython and Jupyter.
 
-Owns the magics' options and how code is run.
+Owns the magics' options, and how code is run.
 """
 
 import ast
@@ -26,7 +26,7 @@ from memlab._lines.lines import DEFAULT_COLUMNS, LineProfiler, codes_named
 from memlab._lines.lines import _check_columns as check_columns
 from memlab._notebook.ipython_free import free
 
-# Long options and the letter that each is kept under.
+# Long options, and the letter under which each is kept.
 _OPTIONS = {
     "function=": "f:",
     "column=": "c:",
@@ -55,7 +55,7 @@ class MemlabMagics(Magics):
             code, which may define what -f names
 
         Names that the code binds stay bound.  The result is the tables, which the
-        notebook shows; where the code raises, those of what ran are shown all the same.
+        notebook shows; if the code raises, those of what ran are shown all the same.
 
           -f, --function FUNC       profile this function, method or module.function; may
                                     be repeated
@@ -81,7 +81,7 @@ class MemlabMagics(Magics):
 
             %memlab free
 
-        drops the last exception with the values that its frames hold, and the results in
+        frees the last exception with the values that its frames hold, and the results in
         Out, _, __, ___ and _1, _2 and so on; collects garbage; and gives the memory that
         torch has cached back to the GPUs.  It prints a line with what that freed.  What
         you have named stays, and so does In; %debug has nothing to look at afterwards.
@@ -109,26 +109,28 @@ class _Run:
         except ValueError as error:
             raise UsageError(str(error)) from None
         self._quiet = "q" in self._options
-        # The magic's own line is the first: lines are numbered as the cell shows them.
+        # The magic's own line is the first, so that lines are numbered as in the cell.
         self._code = self._compile(
             statement if cell is None else f"{statement}\n{cell}"
         )
 
     def _values(self, letter):
-        """The values of an option, with the user's names in braces filled in."""
+        """The values of an option, with the user's names in braces replaced by their
+        values.
+        """
         names = {**self._shell.user_ns, **self._local_ns}
         for value in self._options.get(letter, []):
             try:
                 yield DollarFormatter().vformat(value, [], names)
             except Exception:
-                # As IPython has it with the lines of other magics.
+                # As IPython treats lines of other magics.
                 yield value
 
     def _compile(self, text):
         """TEXT as code whose lines can be shown afterwards."""
         __tracebackhide__ = True
         compiler, lines = self._shell.compile, text.split("\n")
-        # IPython takes away the empty lines at the beginning.
+        # IPython removes empty lines at the beginning.
         first = next((i for i, line in enumerate(lines) if line.strip()), 0)
         source = "\n" * first + self._shell.transform_cell(text)
         number = self._shell.displayhook.prompt_count
@@ -156,7 +158,7 @@ class _Run:
         return pkgutil.resolve_name(name)
 
     def _profiler(self):
-        """One of what -f names: of the code that is about to run, and of what there is."""
+        """A function named by -f: in the code that is about to run, or existing."""
         target = ([*self._values("g")] or ["0"])[-1]
         try:
             profiler = LineProfiler(
@@ -184,7 +186,7 @@ class _Run:
                 with profiler:
                     exec(self._code, self._shell.user_ns, self._local_ns)
             except BaseException:
-                # What led to it is what the user wants to see.
+                # The lines before the error are what the user wants to see.
                 if not self._quiet and (
                     tables := profiler.display(columns=self._columns)
                 ):
@@ -198,7 +200,9 @@ class _Run:
         return None if self._quiet else profiler.display(columns=self._columns)
 
     def _output(self):
-        """The file of -T, opened before anything runs for a path that cannot be."""
+        """The file of -T, opened first, so that an invalid path fails before anything
+        runs.
+        """
         paths = [*self._values("T")]
         if not paths:
             return contextlib.nullcontext()
@@ -209,7 +213,7 @@ class _Run:
 
 
 def _parse(line):
-    """({letter: values of the option}, the statement after them as it was written)."""
+    """({letter: values of the option}, the statement after them as written)."""
     words = list(_WORD.finditer(line))
     try:
         options, rest = getopt.getopt(
@@ -232,7 +236,7 @@ def _unquoted(text):
 
 
 def _awaits(tree):
-    """Whether TREE is right but for an `await` outside of functions."""
+    """Whether TREE is valid apart from an `await` outside of functions."""
     try:
         code = compile(tree, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     except SyntaxError:

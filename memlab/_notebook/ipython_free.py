@@ -1,6 +1,6 @@
-"""%memlab free: what IPython itself keeps of results and errors, dropped.
+"""%memlab free: drops the results and errors that IPython itself keeps.
 
-Owns where IPython keeps them; it must not touch what the user has named.
+Owns where IPython keeps them.  The user's own names stay.
 """
 
 import gc
@@ -18,11 +18,12 @@ _LAST = ("last_exc", "last_value", "last_type", "last_traceback")
 
 def free(shell) -> str:
     """Drops the results and the last error that SHELL keeps, and gives torch's cached
-    memory back to the GPUs.  Says in one line how much of it all that was."""
+    memory back to the GPUs.  Reports the freed memory in one line.
+    """
     before = _allocated()
     results = _drop_results(shell)
     error = _drop_error(shell)
-    # What held the rest in cycles, as an exception and the frame that caught it.
+    # Cycles hold the rest, such as an exception and the frame that caught it.
     gc.collect()
     what = [f"{results} results" if results != 1 else "1 result"] if results else []
     what += [f"the {error}"] if error else []
@@ -31,7 +32,7 @@ def free(shell) -> str:
 
 
 def _drop_results(shell) -> int:
-    """Those of Out, _, __, ___ and _1, _2 and so on; how many there were."""
+    """Drops Out, _, __, ___ and _1, _2 and so on; returns their number."""
     hook, names, hidden = shell.displayhook, shell.user_ns, shell.user_ns_hidden
     results = names.get("_oh", {})
     count = len(results)
@@ -53,10 +54,12 @@ def _drop_results(shell) -> int:
 
 
 def _drop_error(shell) -> str | None:
-    """The last exception, the values that its frames hold, and %debug's; its name."""
+    """Drops the last exception, the values in its frames, and %debug's; returns its
+    name.
+    """
     last = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     for error in _errors_of(last):
-        # Frames that still run keep their values.
+        # Running frames keep their values.
         traceback.clear_frames(error.__traceback__)
     for name in _LAST:
         if hasattr(sys, name):
@@ -69,7 +72,7 @@ def _drop_error(shell) -> str | None:
 
 
 def _errors_of(error):
-    """ERROR, what led to it, and the members of groups, each once."""
+    """ERROR, its causes and contexts, and the members of groups, each once."""
     waiting, seen = [error], set()
     while waiting:
         each = waiting.pop()
@@ -103,7 +106,7 @@ def _told(before: list[int]) -> str:
     devices = range(len(before))
     after = _allocated()
     reserved = [torch.cuda.memory_reserved(i) for i in devices]
-    # While Courtesy has given the context back, a call of CUDA would wait for it.
+    # While Courtesy has given the context back, a CUDA call would wait for it.
     if not _core.context_away():
         torch.cuda.empty_cache()
     gone = [reserved[i] - torch.cuda.memory_reserved(i) for i in devices]
@@ -120,7 +123,7 @@ def _told(before: list[int]) -> str:
 
 
 def _largest_left(torch) -> list[str]:
-    """What the largest tensor that Python has on a GPU is held by."""
+    """The holders of Python's largest tensor on a GPU."""
     found = [
         tensor
         for tensor in gc.get_objects()
@@ -131,7 +134,7 @@ def _largest_left(torch) -> list[str]:
     largest = max(found, key=lambda tensor: tensor.untyped_storage().nbytes())
     size, place = largest.untyped_storage().nbytes(), largest.device
     found.clear()
-    # The name that it has here is not the user's.
+    # This function's own name for it is not the user's.
     named = [str(h) for h in holders(largest) if "_largest_left" not in str(h)]
     by = f", held by {named[0]}" if named else ""
     return [f"the largest has {readable_size(size)} on {place}{by}"]

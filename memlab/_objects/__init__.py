@@ -1,1 +1,1 @@
-"""Tensors by name, who holds them, and what steps leave behind."""
+"""Tensors by name, their holders, and memory that steps leave behind."""

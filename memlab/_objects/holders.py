@@ -29,20 +29,21 @@ from memlab._native import bridge
 
 __all__ = ["Holder", "find", "holders"]
 
-# Attributes that a module of torch has its parts in: users write them as its own.
+# torch modules keep their parts in these; users write them as attributes.
 _PARTS = ("_modules", "_parameters", "_buffers")
 _CYCLE = "a reference cycle holds it: gc.collect() frees it"
-# On the way from an exception to a frame's locals.
+# Attributes on the way from an exception to a frame's locals.
 _TRACEBACK = ("__traceback__", "tb_next", "tb_frame", "f_back")
 
 
 class Holder(NamedTuple):
     """One reference that keeps a tensor's memory alive; str() is the sentence.
 
-    kind is the nearest of: "global", "local", "temporary" (a value that a running function
-    works with), "closure", "default" (of an argument), "generator" (a suspended one, or a
-    coroutine), "exception", "autograd", "optimizer", "cache" (functools.lru_cache),
-    "thread-local", "context" (contextvars), "thread", "cycle", "outside".
+    kind is the nearest of: "global", "local", "temporary" (a value in a running
+    function's computation), "closure", "default" (of an argument), "generator" (a
+    suspended one, or a coroutine), "exception", "autograd", "optimizer", "cache"
+    (functools.lru_cache), "thread-local", "context" (contextvars), "thread", "cycle",
+    "outside".
     """
 
     path: str
@@ -53,11 +54,12 @@ class Holder(NamedTuple):
 
 
 def holders(tensor: Any) -> list[Holder]:
-    """Who keeps the memory of tensor alive, one Holder for each reference, shortest first.
+    """The holders of tensor's memory, one Holder for each reference, shortest path
+    first.
 
-    What holds another tensor of the same storage, a view or its base, counts.  Nothing is
-    changed, kept or run: no repr, no attribute access, no hook.  What is not met in Python
-    or autograd comes last, by its number of references.
+    Holders of other tensors with the same storage, such as a view or its base, count
+    too.  Nothing is changed, kept or run: no repr, no attribute access, no hook.
+    References that Python and autograd do not explain come last, as a number.
     """
     if "torch" not in sys.modules or not issubclass(
         type(tensor), sys.modules["torch"].Tensor
@@ -69,7 +71,8 @@ def holders(tensor: Any) -> list[Holder]:
 def find(tensors: list[Any]) -> list[list[Holder]]:
     """holders() of each of many tensors, in one search.
 
-    The list must be the caller's only container of them: what it holds does not count.
+    The list must be the caller's only container of them, because its own references do
+    not count.
     """
     import torch
 
@@ -101,11 +104,11 @@ class _Segment:
 
     def __init__(self, kind, what="", of="", bare=""):
         self.kind = kind
-        self.what = what  # said before the expression
-        self.of = of  # said after it
-        self.bare = bare  # said where there is no expression
+        self.what = what  # text before the expression
+        self.of = of  # text after the expression
+        self.bare = bare  # text without an expression
         self.parts = []  # (is a name, text)
-        self.join = ", reached from "  # to the segment that leads here
+        self.join = ", reached from "  # joins it to the segment that leads here
 
     def text(self):
         expression = _expression(self.parts)
@@ -140,10 +143,10 @@ def _place(function, file, line):
 
 
 def _thread(ident):
-    """ " of thread `name`" of another thread than the calling one."""
+    """" of thread `name`", if the thread is not the calling one."""
     if not ident:
         return ""
-    # No lock, and no property that the program may have replaced.
+    # Without a lock, and without a property that the program may have replaced.
     thread = threading._active.get(ident)
     name = vars(thread).get("_name") if thread is not None else None
     return f" of thread `{name or ident}`"
@@ -158,12 +161,12 @@ def _frame(kind, name, place, thread=""):
 
 
 def _within(kind, what):
-    """A segment that is said whole: what follows it is an expression of it."""
+    """A complete segment: what follows is an expression within it."""
     return _Segment(kind, "", f" of {what}", what)
 
 
 def _root(step, thread):
-    """The segment that a path begins with."""
+    """The first segment of a path."""
     what = step[0]
     if what == "module":
         segment = _Segment("global", "global", f" of module `{step[1]}`")
@@ -188,7 +191,7 @@ def _root(step, thread):
 
 
 def _kept_frame(segments, step):
-    """A frame that an exception's traceback, or something else, has kept."""
+    """A frame kept by an exception's traceback, or otherwise."""
     outer = segments[-1]
     passed = []
     while outer.parts and outer.parts[-1][0] and outer.parts[-1][1] in _TRACEBACK:
@@ -206,7 +209,7 @@ def _kept_frame(segments, step):
 
 
 def _node(segments, name, node):
-    """The segment of what an autograd node holds; None: it only leads on."""
+    """The segment of a reference of an autograd node; None: it only leads on."""
     kind = name.partition("[")[0]
     if kind in ("next_functions", "function", "fn"):
         return None
@@ -219,7 +222,7 @@ def _node(segments, name, node):
 
 
 def _link(segments, step):
-    """The segment that STEP begins; None: it adds to the last one."""
+    """The segment that STEP begins; None: it extends the last one."""
     what = step[0]
     if what == "frame":
         return _kept_frame(segments, step)
@@ -273,7 +276,7 @@ def _add(segment, step):
     if step[0] == "item":
         key = step[1]
         if isinstance(key, list):
-            # A tensor as a key, as optimizers' states have them.
+            # A tensor as a key, as in optimizers' states.
             nested = _segments(key)
             key = _expression(nested[-1].parts) if nested else "?"
             if segment.parts and segment.parts[-1] == (True, "state"):

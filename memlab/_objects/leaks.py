@@ -1,4 +1,4 @@
-"""memlab.leaks(): which lines leave memory behind in every training step."""
+"""memlab.leaks(): the lines that leave memory behind in every training step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memlab._answers import Leak
 
-# Newest events kept for each device: the most that may lie between two calls.
+# Newest events kept for each device: the most between two calls.
 _MAX_ENTRIES = 1 << 18
 
 _under_way = None
@@ -23,7 +23,7 @@ _complaints = set()
 
 
 class _Watch:
-    """A recording of its own, of SOURCE, and what was said of it."""
+    """Its own recording of SOURCE, and the messages so far."""
 
     def __init__(self, source):
         sources.ensure(source)
@@ -39,11 +39,11 @@ class _Watch:
         _name_modules()
 
     def ends(self, step):
-        """The answer after STEP; None where steps begin anew."""
+        """The answer after STEP; None if steps begin anew."""
         if os.getpid() != self._pid:
             return []
         if not self._ending.acquire(blocking=False):
-            # Another thread ends a step at this moment, which is of both.
+            # Another thread is ending the same step.
             return self._answer
         try:
             return self._ends(step)
@@ -52,14 +52,15 @@ class _Watch:
 
     def _ends(self, step):
         if step == self._last:
-            # The same step goes on: it ends with the next one's call.
+            # The step continues: the next call ends it.
             return self._answer
         if self._last is not None and step < self._last:
             return None
         self._last = step
         self._answer, lost = self._leaks.step()
         if any(leak["module"].startswith("<") for leak in self._answer):
-            # It came later than the last look for names: the next answer has it.
+            # The module is newer than the last look for names: the next answer has its
+            # name.
             _name_modules()
         if lost:
             self._say_once(
@@ -109,29 +110,29 @@ def _sentence(leak, device):
 
 
 def leaks(step: int | None, source: str | None = None) -> list[Leak]:
-    """The lines that leave memory behind in every step, those of most bytes first.
+    """The lines that leave memory behind in every step, most bytes first.
 
         for step, batch in enumerate(loader):
             train(batch)
             memlab.leaks(step)
 
     step: the number of the training step, at the same place of the loop each time; None
-    ends it.  The same number again changes nothing, a lower one begins anew.  source:
-    "cuda", "cpu", or None for the GPU where there is one; the first call decides.
+    ends the recording.  The same number again changes nothing; a lower one begins anew.
+    source: "cuda", "cpu", or None for the GPU if there is one; the first call decides.
 
-    The first call begins to record, the next ends a step, and so on: a step is what lies
-    between two calls.  A line leaks when each of the last five steps or more in a row left
-    a block of it that still lives, and when that row grew: none of its steps has lost all
-    of its blocks since the call before.  So these are no leaks: what was made once, as
-    parameters, the state of an optimizer, or a copy of the weights; a buffer that each step
-    replaces, also by a larger one; gradients, also of several steps; what is kept of the
-    last four steps; and what is kept of more, as in a bounded deque, once it is full.
-    Before, it grows, and is told.  What leaks in every second step is not found.  Of what
-    a backward pass allocates, the line is that of the forward operation.
+    The first call begins to record; each later call ends a step.  A line leaks if each
+    of the last five or more consecutive steps left a block of it that still lives, and
+    that row has grown: none of its steps has lost all of its blocks since the previous
+    call.  So these are no leaks: memory made once, such as parameters, optimizer state
+    or a copy of the weights; a buffer that each step replaces, even by a larger one;
+    gradients, even of several steps; values of the last four steps; and a bounded deque
+    of more, once it is full.  Until it is full, it grows and is reported.  A leak in
+    every second step is not found.  For allocations of a backward pass, the line is
+    that of the forward operation.
 
-    Returns a list of dicts, described in docs/REPORT.md; it is empty while nothing grows.
-    The first time that a line leaks it is also said on stderr.  Raises nothing for what
-    goes wrong, which is said there once; in a forked child it does nothing.
+    Returns a list of dicts, described in docs/REPORT.md; it is empty while nothing
+    grows.  A line's first leak is also reported on stderr.  Failures raise nothing;
+    they are reported there once.  In a forked child it does nothing.
     """
     global _under_way
     if step is None:
@@ -152,7 +153,7 @@ def leaks(step: int | None, source: str | None = None) -> list[Leak]:
             answer = watch.ends(number)
         return list(answer)
     except Exception as error:
-        # The same would go wrong in every step.
+        # The same failure would come in every step.
         _under_way = False
         _say(error)
     return []

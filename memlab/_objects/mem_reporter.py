@@ -1,4 +1,4 @@
-"""memlab.MemReporter: which tensors there are, and what memory each of them uses."""
+"""memlab.MemReporter: the tensors that exist, and the memory of each."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class MemReporter(_core.MemReporter):
         reporter.report()
 
     model: a torch.nn.Module whose parameters and buffers give their names.
-    pre_collect: collect garbage before looking, so that it is not shown.
+    pre_collect: collect garbage first, so that it is not shown.
 
-    Everything is looked up in C, and no code of the program runs meanwhile.  Nothing is kept
-    alive: neither the tensors, nor the model, nor an optimizer.
+    The search runs in C, and no code of the program runs meanwhile.  It keeps nothing
+    alive: neither tensors, nor the model, nor an optimizer.
     """
 
     def __new__(cls, model: Any = None, pre_collect: bool = False) -> MemReporter:
-        # Before the C half, which reads tensors by it.
+        # Before the C part, which uses it to read tensors.
         sources.ensure("cpu")
         return super().__new__(cls)
 
@@ -51,7 +51,7 @@ class MemReporter(_core.MemReporter):
         self._answer: list[ReporterDevice] = []
         self._gpus: dict[str, tuple[Unheld, list[ReporterDevice] | None]] = {}
         self._why_not: str | None = None
-        # What has no name after a look for names gets none from another.
+        # A tensor without a name after a look for names gets none from another.
         self._gone: set[tuple[str, int, str]] = set()
         if model is not None:
             if not isinstance(model, torch.nn.Module):
@@ -61,8 +61,9 @@ class MemReporter(_core.MemReporter):
             self._watch_model(model, torch.Tensor)
 
     def add_optimizer(self, optimizer: Any) -> None:
-        """Names the state of OPTIMIZER by its parameters from now on, as in
-        "Adam.weight.exp_avg"."""
+        """From now on, names the state of OPTIMIZER by its parameters, as in
+        "Adam.weight.exp_avg".
+        """
         import torch
 
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -89,8 +90,9 @@ class MemReporter(_core.MemReporter):
         self._collect(torch.Tensor, torch.nn.Parameter)
 
     def _collect_gpu(self, index, more):
-        """Looks at all tensors, and at what else there is on a GPU, at one moment; MORE
-        GPUs are looked at at others."""
+        """Looks at all tensors and the rest of a GPU's memory at one moment; MORE GPUs
+        follow at other moments.
+        """
 
         def claims():
             self._look()
@@ -104,14 +106,14 @@ class MemReporter(_core.MemReporter):
                 unheld = _core.unheld("cuda", index, claims)
                 self._gone |= _unnamed(unheld)
         except Error as error:
-            # Tensors can be told all the same.
+            # Tensors can still be listed.
             self._why_not = str(error)
             return
         # Each with the tensors of its own moment.
         self._gpus[f"cuda:{index}"] = unheld, self._devices() if more else None
 
     def get_stats(self) -> None:
-        """Makes what print_stats() prints of what collect_tensor() saw."""
+        """Makes the output of print_stats() from the results of collect_tensor()."""
         now = self._devices()
         by_name = {device["device"]: device for device in now}
         for name, (_, devices) in self._gpus.items():
@@ -124,7 +126,7 @@ class MemReporter(_core.MemReporter):
         self._answer = sorted(by_name.values(), key=_place)
 
     def _hold(self, devices):
-        """Says of each row without a name of its own who holds it, all in one search."""
+        """Adds the holders of each row without a name of its own, in one search."""
         import torch
 
         rows = [row for device in devices for row in device["rows"]]
@@ -132,23 +134,24 @@ class MemReporter(_core.MemReporter):
         for row in rows:
             row["holders"] = None
             if row["used_bytes"] > 0:
-                # What holds a part holds the tensor: "Tensor0.values" is of "Tensor0".
+                # A part's holders are the tensor's: "Tensor0.values" belongs to
+                # "Tensor0".
                 first.setdefault(row["name"].partition(".")[0], row)
         names, tensors = self._nameless(torch.Tensor, set(first))
         for name, found in zip(names, _holders.find(tensors), strict=True):
             first[name]["holders"] = found
 
     def stats(self, device: object = None, *, holders: bool = False) -> list[ReporterDevice]:
-        """Looks at all tensors; what there is, for each device or for one.
+        """Looks at all tensors; returns the rows, for each device or for one.
 
         device: an index, a torch.device, or a string such as "cuda:1", "cuda" or "cpu".
-        holders: look for who holds each tensor that no model or optimizer names.
+        holders: look for the holders of each tensor that no model or optimizer names.
 
-        Returns a list of dicts of device, elements, used_bytes, rows (each a dict of name,
-        sizes, elements, used_bytes, storage_bytes, shared_with and, where that was looked
-        for, holders) and unheld: of GPUs a dict of what is allocated though no Python
-        tensor holds it, None of others.  memlab._answers.ReporterDevice describes them.
-        Raises ValueError for what is no device.
+        Returns a list of dicts of device, elements, used_bytes, rows (each a dict of
+        name, sizes, elements, used_bytes, storage_bytes, shared_with and, if requested,
+        holders) and unheld: for GPUs, a dict of allocated memory that no Python tensor
+        holds; else None. memlab._answers.ReporterDevice describes them.  Raises
+        ValueError for an invalid device.
         """
         target = _target(device)
         self.collect_tensor()
@@ -159,10 +162,10 @@ class MemReporter(_core.MemReporter):
         return devices
 
     def print_stats(self, verbose: bool = False, target_device: object = None) -> None:
-        """Prints what get_stats() made.
+        """Prints the output of get_stats().
 
-        verbose: show which tensors share the memory of another.
-        target_device: show one device only, as in report().
+        verbose: show which tensors share another's memory.  target_device: show only
+        this device, as in report().
         """
         devices = _of(self._answer, _target(target_device))
         sys.stdout.write(_text(devices, verbose, self._why_not))
@@ -170,14 +173,13 @@ class MemReporter(_core.MemReporter):
     def report(
         self, verbose: bool = False, device: object = None, *, holders: bool = False
     ) -> None:
-        """Looks at all tensors and prints what there is.
+        """Looks at all tensors and prints them.
 
-        verbose: show which tensors share the memory of another, as "bias(->weight)".
-        device: show one device only: an index, a torch.device, or a string such as
-            "cuda:1", "cuda" (the current one) or "cpu".  Raises ValueError for what is no
-            device.
-        holders: say below each tensor that no model or optimizer names who holds it, by
-            the shortest way, as memlab.holders() does; one search for all.
+        verbose: show which tensors share another's memory, as "bias(->weight)".
+        device: show only this device: an index, a torch.device, or a string such as "cuda:1",
+            "cuda" (the current one) or "cpu".  Raises ValueError for an invalid device.
+        holders: below each tensor that no model or optimizer names, show its holders, by the
+            shortest path, as memlab.holders() does; one search for all.
         """
         devices = self.stats(device, holders=holders)
         sys.stdout.write(_text(devices, verbose, self._why_not))
@@ -205,7 +207,7 @@ def _target(device):
 
 
 def _unnamed(unheld):
-    """The rows whose module had no name when memory was read, and so is told by its type."""
+    """The rows whose module had no name when memory was read, and so has its type's."""
     return {
         (row["file"], row["line"], row["module"])
         for row in unheld["rows"]
@@ -227,7 +229,7 @@ def _of(devices, target):
 
 
 def _gpus_in_use():
-    """The indices of GPUs that torch's allocator has memory on."""
+    """The indices of GPUs with memory of torch's allocator."""
     import torch
 
     if not torch.cuda.is_initialized():
@@ -238,7 +240,7 @@ def _gpus_in_use():
 
 
 def _place(device):
-    """The key by which devices are shown: cpu, GPUs, others."""
+    """The order of devices: cpu, GPUs, others."""
     kind, _, index = device["device"].partition(":")
     return ("cpu", "cuda", kind).index(kind), kind, int(index or 0)
 
@@ -264,11 +266,11 @@ def _rows(rows, verbose):
 
 
 def _held(holders):
-    """The nearest of HOLDERS in words, and how many there are beside it."""
+    """The nearest of HOLDERS in words, and the number of the others."""
     if not holders:
         return "nothing that could be found holds it"
     nearest = holders[0]
-    # The sentences of these have their verb already.
+    # The sentences of these already have a verb.
     is_sentence = nearest.kind in ("cycle", "outside") or nearest.path.startswith(
         "autograd node"
     )
@@ -277,7 +279,7 @@ def _held(holders):
 
 
 def _figures(sizes, used):
-    # pytorch_memlab shows a tensor without dimensions as one with one.
+    # Like pytorch_memlab, shows a tensor without dimensions as one with one.
     return f"{str(sizes or (1,)):>20}{readable_size(used):>10}"
 
 
@@ -295,13 +297,15 @@ def _sums(device, why_not):
 
 
 def _difference(unheld):
-    """What makes the memory of tensors what is allocated, and that what is reserved."""
+    """The lines that lead from tensors' memory to allocated, and from that to reserved
+    memory.
+    """
     if unheld["rows"]:
         yield "Held by no tensor that Python sees:"
     for row in unheld["rows"]:
         keeper = _keeper(row)
         blocks = f"  {row['blocks']} block{'s' * (row['blocks'] != 1)}"
-        # A long name takes the room before the blocks first.
+        # A long name comes first, before the room for blocks.
         left = keeper + blocks.rjust(60 - len(keeper))
         yield f"{left}{readable_size(row['bytes']):>10s}"
     slack, outside = unheld["slack_bytes"], unheld["outside_bytes"]
@@ -319,7 +323,7 @@ def _difference(unheld):
 
 
 def _keeper(row):
-    """Who keeps the memory of a row of what no tensor holds, or where it comes from."""
+    """The holder of a row of memory without a tensor, or its origin."""
     place = row["reason"]
     if row["line"]:
         place = f"{os.path.basename(row['file'])}:{row['line']} {row['function']}"

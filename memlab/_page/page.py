@@ -1,7 +1,7 @@
-"""Assembles the viewer: one HTML file that needs nothing else and fetches nothing.
+"""Assembles the viewer: one HTML file that needs nothing else and loads nothing.
 
-Owns what stands where in it, and its content security policy.  What the head and the
-blobs say is the core's (docs/FORMAT.md), how they look the viewer's.
+Owns the order of its parts, and its content security policy.  The core makes the head
+and the blobs (docs/FORMAT.md); the viewer draws them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ASSETS = Path(__file__).parents[1] / "viewer"
 
-# In the order in which each may use those before it.
+# Each may use those before it.
 _SCRIPTS = (
     "names.js",
     "blobs.js",
@@ -58,12 +58,13 @@ _STYLES = ("viewer.css", "breakdown.css")
 _DROP_SCRIPT = "drop.js"
 _DROP_STYLE = "drop.css"
 _CORE = "core.wasm"
-# Chromium takes five seconds to parse as much, and 12 for twice that; 4 GB, 70 (2 cores).
+# Chromium takes 5 seconds to parse this much, 12 for twice as much, and 70 for 4 GB (2
+# cores).
 LONG_BYTES = 500 << 20
 
 
 def _escaped(text: str) -> str:
-    """JSON text that cannot end the element it sits in, whatever its strings say."""
+    """JSON text that cannot end its enclosing element, whatever its strings contain."""
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -88,7 +89,7 @@ def _pieces(
     also_scripts: str = "",
     also: str = "",
 ) -> Iterator[bytes]:
-    """The page, a piece at a time; BLOBS are the elements behind its scripts."""
+    """The page, piece by piece; BLOBS are the elements after its scripts."""
     if b"<" in head:
         raise ValueError("page data must have its '<' escaped: write it with the core")
     script = "\n".join(map(_asset, scripts))
@@ -113,13 +114,13 @@ def _pieces(
 
 
 def _element(name: str, kind: str, data: bytes) -> bytes:
-    """DATA in an element that the page's scripts may read."""
+    """DATA in an element that the page's scripts can read."""
     start = f'<script type="{kind}" id="{name}">'.encode()
     return b"".join((start, base64.b64encode(data), b"</script>\n"))
 
 
 def _deflated(data: bytes) -> bytes:
-    """DATA as a browser's DecompressionStream("deflate-raw") takes it."""
+    """DATA, compressed for a browser's DecompressionStream("deflate-raw")."""
     packer = zlib.compressobj(2, zlib.DEFLATED, -15)
     return packer.compress(data) + packer.flush()
 
@@ -162,7 +163,7 @@ def of(
 ) -> Iterator[bytes]:
     """The page that shows RECORDING, piece by piece; arguments as in assemble().
 
-    state: what it shows first, as the hash of its URL would say it: view, device.
+    state: what it shows first, in the form of its URL's hash: view, device.
     """
     head, blobs = data_of(recording)
     about = _about(title, notes, state, verdicts_on(recording))
@@ -178,17 +179,18 @@ def assemble(
 ) -> bytes:
     """The page that shows HEAD and BLOBS, as UTF-8 bytes.
 
-    head, blobs: as Recording.page_data() gives them.  title: shown beside the name,
-    usually the file's name.  notes: sentences about the recording to show above it.
+    head, blobs: from Recording.page_data().  title: shown beside the name, usually the
+    file's name. notes: sentences about the recording, shown above it.
 
-    Raises ValueError if HEAD holds a byte that could end its element.
+    Raises ValueError if HEAD contains a byte that could end its element.
     """
     return b"".join(_pieces(_about(title, notes), head, _elements(blobs)))
 
 
 def assemble_empty() -> bytes:
-    """The page onto which a recording's file can be dropped, as UTF-8 bytes: it reads the
-    file itself, with the core as WebAssembly, and sends it nowhere."""
+    """The page that accepts a dropped recording, as UTF-8 bytes.  It reads the file
+    itself, with the core as WebAssembly, and sends it nowhere.
+    """
     core = (_ASSETS / _CORE).read_bytes()
     return b"".join(
         _pieces(
@@ -210,9 +212,10 @@ def served(
     notes: Iterable[str] = (),
     verdicts: Sequence[Sequence[str]] = (),
 ) -> bytes:
-    """The same page as assemble()'s without the blobs, which it asks its server for: blob
-    N is bytes OFFSETS[N] up to before OFFSETS[N + 1] of `blobs`, beside it.  VERDICTS: of
-    verdicts_on()."""
+    """assemble()'s page without the blobs, which it requests from its server: blob N is
+    bytes OFFSETS[N] up to before OFFSETS[N + 1] of `blobs`, beside it.  VERDICTS: from
+    verdicts_on().
+    """
     about = {
         **_about(title, notes, verdicts=verdicts),
         "serve": {"offsets": list(offsets)},

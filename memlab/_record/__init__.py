@@ -1,1 +1,1 @@
-"""A recording under way: its window, steps, owners, and what it does out of memory."""
+"""A recording in progress: its window, steps, owners, and out of memory."""

@@ -1,4 +1,4 @@
-"""What the program tells of itself while it is recorded: phases, marks and steps."""
+"""What the program reports while it is recorded: phases, marks and steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class phase:
-    """Names a part of the program in every recording under way.
+    """Names a part of the program in every current recording.
 
         with memlab.phase("eval"):
             evaluate()
@@ -31,7 +31,7 @@ class phase:
 
     Phases nest and may be open in several threads.  A decorated generator is in the
     phase while its own code runs, a decorated coroutine from its start to its end.
-    Where nothing is recorded, and in a forked child, it does nothing.
+    Without a recording, and in a forked child, it does nothing.
     """
 
     __slots__ = ("_name", "_open")
@@ -50,7 +50,7 @@ class phase:
         _core.end_phase(self._name, self._open.pop())
 
     def __call__(self, function: _Function) -> _Function:
-        # Each call has a phase of its own: calls may overlap.
+        # Each call has its own phase, because calls may overlap.
         name = self._name
         if inspect.isasyncgenfunction(function):
             raise TypeError(
@@ -81,7 +81,7 @@ class phase:
 
 
 def _in_phase(name, generator):
-    """Runs GENERATOR in the phase NAME, which is left whenever it yields."""
+    """Runs GENERATOR in the phase NAME, which is left at each yield."""
     resume, value = generator.send, None
     while True:
         try:
@@ -100,30 +100,31 @@ def _in_phase(name, generator):
 
 
 def mark(name: str) -> None:
-    """Marks this instant in every recording under way, as in memlab.mark("epoch 3").
+    """Marks this instant in every current recording, as in memlab.mark("epoch 3").
 
     name: a str, of which 1024 bytes are kept.  Raises TypeError for anything else.
-    Where nothing is recorded, and in a forked child, it does nothing.
+    Without a recording, and in a forked child, it does nothing.
     """
     _core.mark(name)
 
 
 def step() -> None:
-    """Marks the end of a training step in every recording under way.
+    """Marks the end of a training step in every current recording.
 
-    Only for a loop without a torch.optim.Optimizer, whose steps are counted anyway; with
-    one, this counts as one more optimizer.  Call it once an iteration.  Where nothing is
-    recorded, and in a forked child, it does nothing.
+    Only for a loop without a torch.optim.Optimizer, whose steps are counted anyway;
+    with one, this counts as one more optimizer.  Call it once per iteration.  Without a
+    recording, and in a forked child, it does nothing.
     """
     if _core.noting():
         _steps.stepped("memlab.step")
 
 
 class _Steps:
-    """Tells steps by the optimizers of the process.
+    """Reports steps by the process's optimizers.
 
     With several optimizers in an iteration, as in a GAN, the first one that stepped
-    ends the step: a step ends where an optimizer steps that has stepped since the last.
+    ends the step: a step ends when an optimizer steps that has stepped since the last
+    end.
     """
 
     def __init__(self):
@@ -141,7 +142,7 @@ class _Steps:
         optimizers.forget(self)
 
     def before_step(self, optimizer):
-        """A step is told of by its end."""
+        """Does nothing: the end of a step reports it."""
 
     def after_step(self, optimizer):
         if _core.noting():
@@ -160,12 +161,12 @@ _steps = _Steps()
 
 
 def start() -> None:
-    """A recording has begun: the program's steps are counted, and memory is sampled."""
+    """A recording has begun: counts the program's steps, and samples memory."""
     _core.sample(True)
     _steps.start()
 
 
 def stop() -> None:
-    """A recording has ended; after the last one steps are counted no more."""
+    """A recording has ended; after the last one, steps are no longer counted."""
     if not _core.noting():
         _steps.stop()

@@ -1,7 +1,7 @@
-"""What Composer's engine calls of a callback, and what callbacks read of its objects.
+"""Composer's events for a callback, and the facts that callbacks read from its objects.
 
-Owns the way from Composer's events and timestamps to memlab.MemorySnapshot's window of
-recording.  Imports nothing of Composer, whose objects are known by their attributes.
+Owns the way from Composer's events and timestamps to memlab.MemorySnapshot's window.
+Imports nothing of Composer; its objects are known by their attributes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLOCKS = ("total_wct", "epoch_wct", "batch_wct")
 
 
 def progress(state: Any) -> Progress:
-    """How far Composer's STATE says the training has come."""
+    """The training's progress by Composer's STATE."""
     timestamp = state.timestamp
     found = Progress(batch=int(timestamp.batch))
     for name in _COUNTERS:
@@ -44,12 +44,12 @@ def progress(state: Any) -> Progress:
 
 
 def _fraction(state):
-    """The share of the training that is done; None where its length is not known."""
+    """The share of the training that is done; None if its length is unknown."""
     try:
         whole, timestamp, length = state.max_duration, state.timestamp, state.dataloader_len
         unit = getattr(whole.unit, "value", whole.unit)
         if unit == "ep" and length is not None and int(length) > 0:
-            # Epochs are counted at their end; shares go on within them.
+            # Epochs count at their end; shares advance within them.
             batches = int(timestamp.batch_in_epoch) / int(length)
             return (int(timestamp.epoch) + batches) / int(whole.value)
         return float(state.get_elapsed_duration())
@@ -58,8 +58,10 @@ def _fraction(state):
 
 
 def sender(logger: Any) -> Any:
-    """A function that sends a file as Composer does: to all loggers that take files, under
-    the path of its name; and where that is a URI whose bucket none of them has, there."""
+    """A function that sends a file as Composer does: to all loggers that take files,
+    under the path of its name.  If the name is a URI whose bucket no logger has, it
+    goes to the URI.
+    """
 
     def send(path: str, name: str, overwrite: bool) -> None:
         try:
@@ -78,12 +80,13 @@ def sender(logger: Any) -> Any:
 
 
 def _has_bucket(logger, uri):
-    """Whether a logger of Composer's has the bucket of URI; true for one that does not
-    tell where it sends to."""
+    """Whether a logger of Composer's has the bucket of URI; true for a logger that does
+    not tell its destination.
+    """
     destinations = getattr(logger, "destinations", None)
     if destinations is None:
         return True
-    # Some backends are called otherwise than their scheme; of dbfs:/path there is one.
+    # Some backends have another name than their scheme; dbfs:/path has only one.
     scheme, _, rest = uri.partition(":")
     bucket = rest.removeprefix("//").partition("/")[0].partition("@")[0]
     name, wanted = (
@@ -93,14 +96,14 @@ def _has_bucket(logger, uri):
 
 
 def model_device(model: Any) -> Any:
-    """The torch.device of MODEL's first parameter; None where it has none."""
+    """The torch.device of MODEL's first parameter; None if it has none."""
     parameters = getattr(model, "parameters", None)
     first = None if parameters is None else next(iter(parameters()), None)
     return None if first is None else first.device
 
 
 def on_cpu(state: Any, what: str) -> bool:
-    """Whether the model is on another device than a GPU; warns then that WHAT."""
+    """Whether the model is on a device other than a GPU; warns then that WHAT."""
     device = model_device(getattr(state, "model", None))
     if device is None or device.type in ("cuda", "meta"):
         return False
@@ -110,13 +113,13 @@ def on_cpu(state: Any, what: str) -> bool:
 
 
 class Callback:
-    """What Composer's engine asks of a callback, which needs no base class of Composer's.
+    """Composer's interface of a callback, without Composer's base class.
 
-    Of the engine's events those arrive that a subclass has a method for.
+    A subclass receives the engine's events for which it has a method.
     """
 
     def run_event(self, event: Any, state: Any, logger: Any) -> None:
-        """Calls the method named as EVENT, if there is one."""
+        """Calls the method with the name of EVENT, if there is one."""
         method = getattr(self, event.value, None)
         if method is not None:
             method(state, logger)
@@ -125,7 +128,7 @@ class Callback:
         """The trainer ends."""
 
     def post_close(self) -> None:
-        """After every callback's close(), which has written all: nothing."""
+        """Does nothing: every callback's close() has written everything."""
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: a resumed run is another process, whose memory is recorded anew."""
@@ -136,19 +139,19 @@ class Callback:
 
 
 class ComposerHooks(Callback):
-    """The events of Composer's engine, for the window of memlab.MemorySnapshot."""
+    """The events of Composer's engine, for memlab.MemorySnapshot's window."""
 
     _window: Window
 
     def init(self, state: Any, logger: Any) -> None:
-        """Makes the folder.  Warns, and records nothing, where the model is on no GPU and
-        no source was given.
+        """Makes the folder.  If the model is on no GPU and no source was given, warns
+        and records nothing.
 
-        Raises FileExistsError for a folder that has files, ValueError for a name that
-        leads out of it, OSError.
+        Raises FileExistsError for a folder with files, ValueError for a name that leads
+        out of it, OSError.
         """
         device = model_device(getattr(state, "model", None))
-        # One on meta goes to the GPU later.
+        # A model on meta moves to the GPU later.
         on = "cuda" if device is None or device.type == "meta" else device.type
         if self._window.lacks_gpu(on):
             return
@@ -156,11 +159,11 @@ class ComposerHooks(Callback):
         self._window.open(run_name=state.run_name)
 
     def batch_start(self, state: Any, logger: Any) -> None:
-        """Begins to record where skip_batches have passed."""
+        """Begins to record after skip_batches."""
         self._tell("batch_start", state)
 
     def batch_end(self, state: Any, logger: Any) -> None:
-        """Ends the recording, and writes and sends it, where interval has passed."""
+        """Ends the recording after interval, and writes and sends it."""
         self._tell("batch_end", state)
 
     def epoch_end(self, state: Any, logger: Any) -> None:
@@ -172,11 +175,11 @@ class ComposerHooks(Callback):
         self._tell("advance", state)
 
     def fit_end(self, state: Any, logger: Any) -> None:
-        """Writes what was recorded of an interval that has not passed."""
+        """Writes the recording if the interval has not passed."""
         self._tell("close", state)
 
     def close(self, state: Any = None, logger: Any = None) -> None:
-        """Writes what was recorded of an interval that has not passed."""
+        """Writes the recording if the interval has not passed."""
         if state is None:
             self._window.close()
         else:

@@ -1,4 +1,6 @@
-"""torch.cuda.memory's recording functions on memlab's recorder: one import to change."""
+"""torch.cuda.memory's recording functions on memlab's recorder; only the import
+changes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from memlab._core import _Path
 
-# The one recording behind these functions, as torch has one.
+# The one recording of these functions, like torch's.
 _history = _core.MemorySnapshot()
 
 
@@ -26,15 +28,15 @@ def record_memory_history(
 ) -> None:
     """Starts, changes or stops (enabled=None) the recording that snapshot() reads.
 
-    Arguments as those of torch.cuda.memory._record_memory_history, its older signature
-    with a bool included, but that stacks is "python" unless "all" is asked for, and that
-    device is honoured: an index records that device only.  max_entries counts events a
-    device.  A later call keeps the events so far unless clear_history is true.
+    Arguments as in torch.cuda.memory._record_memory_history, with its older signature
+    (a bool). Differences: stacks is "python" unless "all" is requested, and an index in
+    device records only that device.  max_entries counts events per device.  A later
+    call keeps the events so far unless clear_history is true.
 
-    Raises memlab.Error (a RuntimeError, with torch's words) for a bad value, and for
-    skip_actions, compile_context and global_record_annotations, which are torch's only;
-    and, as torch does, where there is no GPU: MemorySnapshot(source="cpu") records the
-    host's memory.
+    Raises memlab.Error (a RuntimeError, with torch's words) for an invalid value, and
+    for skip_actions, compile_context and global_record_annotations, which only torch
+    has.  As in torch, it also raises without a GPU: MemorySnapshot(source="cpu")
+    records the host's memory.
     """
     if isinstance(enabled, bool):
         _record_legacy(enabled, *args, **kwargs)
@@ -74,7 +76,7 @@ def _record(
         return
     sources.ensure("cuda")
     options = {
-        # torch keeps one entry where none are asked for.
+        # torch keeps one entry if none are requested.
         "max_entries": 1 if max_entries == 0 else max_entries,
         "context": context,
         "native": stacks == "all",
@@ -131,7 +133,7 @@ _record_memory_history.__signature__ = inspect.signature(_record).replace(
 
 
 def _recording():
-    """The recording behind snapshot(); without one, the memory as it is now."""
+    """The recording behind snapshot(); without one, the memory now."""
     linemaps.take()
     if _history.recording:
         _core.sample(False)
@@ -148,12 +150,13 @@ def _recording():
 
 
 def snapshot(device: object = None) -> dict[str, Any]:
-    """The memory now and the events recorded, as torch.cuda.memory._snapshot() gives it.
+    """The memory now and the recorded events, in the form of
+    torch.cuda.memory._snapshot().
 
-    Sizes in bytes, times in microseconds.  device: an index, or another of torch's ways
-    to name a device, keeps the memory and events of that one only.  Without a recording
-    the events are empty.  Raises memlab.Error where the memory cannot be read, as without
-    a GPU, ValueError for what is no device.
+    Sizes are in bytes, times in microseconds.  device: an index, or another of torch's
+    ways to name a device, limits the result to that device.  Without a recording there
+    are no events.  Raises memlab.Error if the memory cannot be read, as without a GPU;
+    ValueError for an invalid device.
     """
     only = -1 if device is None else sources.parse_device(device)[1]
     taken = _recording().to_dict()
@@ -176,9 +179,9 @@ def dump_snapshot(
 ) -> None:
     """Writes snapshot() as a pickle that torch's tools and viewer read.
 
-    extras: what memlab knows beside it goes below the key "memlab", which torch's tools
-    ignore: who owns what memory now, what a backward pass made, modules, notes.  So
-    memlab report need not estimate these.
+    extras: adds memlab's own facts under the key "memlab", which torch's tools ignore:
+    current owners of memory, allocations of backward passes, modules, notes.  With
+    them, memlab report need not estimate these.
 
     The file appears whole or not at all.  Raises memlab.Error or OSError.
     """

@@ -1,7 +1,7 @@
 """memlab.MemorySnapshot: records memory events and answers what was live at the peak.
 
-It is also a callback of Composer's Trainer: composer_hooks.py has what that calls,
-own_loop.py what loops without a trainer do, and window.py when it records then.
+It is also a callback of Composer's Trainer.  composer_hooks.py has Composer's events,
+own_loop.py the call for loops without a trainer, and window.py the time of recording.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ _MOST_BYTES = 2**64 - 1
 
 
 def _place():
-    """This process's place in a run of several: (world_size, rank, local_rank), or None."""
+    """This process's place in a run of several: (world_size, rank, local_rank), or
+    None.
+    """
     known = names.ranks()
     if known["world_size"] < 2:
-        # Alone, or of several that cannot be known to be: each would be rank 0.
+        # A single process; or one of several without a known rank, which would all be
+        # rank 0.
         return None
     return known["world_size"], known["rank"], known["local_rank"]
 
 
 def _end_at_exit(snapshot):
-    """A program that ends without stop() leaves a file that says it was ended."""
+    """If a program ends without stop(), its file says that it was ended."""
     reference = weakref.ref(snapshot)
 
     def end():
@@ -81,7 +84,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         (seconds).
     remote_file_name: as filename: the name under which both are uploaded, which may be a
         URI.  A folder where its last part has no field but run_name.  None for no upload.
-    overwrite: whether the folder may have files, and uploads replace what is there.
+    overwrite: whether the folder may have files, and uploads replace existing ones.
 
     Options for every recording:
 
@@ -106,7 +109,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         report shows them on any machine.  The text is read when the recording is, and for
         a file now and then after an optimizer step.
 
-    Raises memlab.Error, ValueError or TypeError for a value that makes no sense.
+    Raises memlab.Error, ValueError or TypeError for an invalid value.
 
     Recording may begin before the program uses CUDA, and never makes it do so.  Any
     number of recordings, torch's own included, run side by side.
@@ -144,7 +147,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         check_count(skip_batches, 0, "skip_batches")
         if max_file_bytes is not None:
             check_count(max_file_bytes, 1, "max_file_bytes")
-            # More is no limit.
+            # A higher limit is no limit.
             max_file_bytes = min(int(max_file_bytes), _MOST_BYTES)
         folder = names.check_template(folder, "folder")
         filename = names.check_template(filename, "filename")
@@ -177,13 +180,13 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         self._source_lines = bool(source_lines)
         self._code = None
         self._frozen = None
-        # Called with what is recorded, at the end; whether it noted more.
+        # Called at the end with the recording; returns whether it added notes.
         self._look = None
         self._pid = None
         self._place = None
 
     def _name_file(self, **variables):
-        """Fills in the name of the file for this run and rank, and makes its folder."""
+        """Fills in the file's name for this run and rank, and makes its folder."""
         template = self._file
         if not isinstance(template, str):
             return
@@ -194,11 +197,12 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         self._options["file"] = path
 
     def start(self) -> MemorySnapshot:
-        """Begins to record, forgetting an earlier recording of this object; returns it.
+        """Begins to record, and forgets an earlier recording of this object; returns
+        it.
 
-        Some milliseconds once torch is imported.  Raises memlab.Error where there is
-        nothing to record, or the file cannot be had, with the remedy; ValueError for a
-        size that makes no sense.
+        Takes some milliseconds once torch is imported.  Raises memlab.Error, with what
+        to do, if there is nothing to record or the file cannot be made; ValueError for
+        an invalid size.
         """
         source = self._source or sources.default()
         sources.ensure(source)
@@ -224,11 +228,11 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         return self
 
     def stop(self) -> MemorySnapshot:
-        """Ends the recording, whose answers stay; returns this object.
+        """Ends the recording; its answers stay.  Returns this object.
 
-        Nothing where there is none, and in a forked child, which has no part in its
-        parent's recording.  Raises memlab.Error where memory cannot be read, and
-        MemoryError: the recording has ended then, without answers.
+        Does nothing without a recording, and in a forked child, which does not share
+        its parent's. Raises memlab.Error if memory cannot be read, and MemoryError: the
+        recording has then ended without answers.
         """
         if not self.recording or self._pid != os.getpid():
             return self
@@ -241,8 +245,8 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
             except (Error, MemoryError):
                 raise
             except BaseException:
-                # Ctrl-C, as while files are read: the recording comes first, without more
-                # of their text.
+                # Ctrl-C while files are read: the recording is saved first, without the
+                # text of more files.
                 self._code = None
                 self._frozen = self.data()
                 raise
@@ -264,7 +268,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         try:
             self.stop()
         except (Error, MemoryError) as error:
-            # What the program did inside the block counts for more.
+            # The exception inside the block matters more.
             tell(f"the recording is lost: {error}")
 
     def _read(self):
@@ -277,26 +281,27 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
         return recording
 
     def _tell_lines(self, most=None):
-        """Stores in the file what the lines say that it names so far; see Reader.lines."""
+        """Stores the text of the lines that the file names so far; see Reader.lines."""
         if self._code is None or self._options["file"] is None:
             return
         try:
             self._tell_code(lambda frames: self._code.news(frames, most))
         except Exception:
-            # The file shows no code then.
+            # The file then shows no code.
             pass
 
     def _rank(self):
-        """As _place(), or as it was: a group is often taken down before its files are
-        written."""
+        """As _place(), or its earlier result: a group is often destroyed before its
+        files are written.
+        """
         self._place = _place() or self._place
         return self._place
 
     def data(self) -> _core.Recording:
         """The recording so far, as an immutable memlab._core.Recording.
 
-        While recording, each call reads anew.  Raises memlab.Error where nothing was
-        recorded, where memory cannot be read, and in a forked child for its parent's
+        While recording, each call reads anew.  Raises memlab.Error if nothing was
+        recorded, if memory cannot be read, and in a forked child for its parent's
         recording; MemoryError.
         """
         if self.recording and self._pid != os.getpid():
@@ -307,7 +312,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
             try:
                 return self._read()
             except Error:
-                # Another thread's stop() may have come in between.
+                # Another thread may have called stop() in between.
                 if self.recording or self._frozen is None:
                     raise
         if self._frozen is None:
@@ -317,42 +322,42 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
     def save(self, path: _Path) -> None:
         """Writes the recording to PATH as a pickle that torch's viewer reads too.
 
-        The file appears whole or not at all, with the mode of the one that it replaces, or
-        as the umask says.  Raises OSError, and what data() raises.
+        The file appears whole or not at all, with the mode of the file it replaces, or
+        by the umask. Raises OSError, and the errors of data().
         """
         self.data().write_pickle(os.fspath(path), True)
 
     def html(self) -> str:
         """The recording as one self-contained HTML page that needs no network.
 
-        Raises what data() raises.
+        Raises the errors of data().
         """
         from memlab._page import page
 
         return b"".join(page.of(self.data())).decode()
 
     def peak(self, device: int | None = None, *, at: str = "peak") -> Peak:
-        """What was live when allocated bytes were at their peak, or at another instant.
+        """Live memory at the peak of allocated bytes, or at another instant.
 
-        device: an index; None for the device that has most allocated then.  at: "start",
-        "end", "step:12" for the peak within that step, "1.5s", "350ms" or "20us" from the
-        first event, or "event:123".  Returns a dict, described in docs/REPORT.md; bytes
-        and microseconds are ints.  Raises ValueError for what is no instant, memlab.Error
-        for one that the recording does not have, IndexError for such a device, and what
-        data() raises.
+        device: an index; None: the device with the most allocated bytes then.  at:
+        "start", "end", "step:12" for the peak within that step, "1.5s", "350ms" or
+        "20us" from the first event, or "event:123".  Returns a dict, described in
+        docs/REPORT.md; bytes and microseconds are ints. Raises ValueError for an
+        invalid instant, memlab.Error for an instant and IndexError for a device that
+        the recording lacks, and the errors of data().
         """
         return peaks.peak(self.data(), device, at)
 
     def lines(
         self, device: int | None = None, functions: Iterable[str] = ()
     ) -> list[LineTable]:
-        """What memory did while each line of some functions ran.
+        """Memory while each line of some functions ran.
 
-        device: an index; None for the device with the largest peak.  functions: their
-        names, as `memlab report -f` takes them; without any, the three of your files
-        whose own lines hold most at the peak.  Returns one dict a function, described in
-        docs/REPORT.md.  Raises memlab.Error for a name that the recording does not have,
-        and what peak() raises.
+        device: an index; None: the device with the largest peak.  functions: names, as
+        for `memlab report -f`; without any, the three functions of your files whose own
+        lines hold most at the peak. Returns one dict per function, described in
+        docs/REPORT.md.  Raises memlab.Error for a name that the recording lacks, and
+        the errors of peak().
         """
         return peaks.lines(self.data(), device, tuple(functions))
 

@@ -1,6 +1,6 @@
-"""Out of memory: the recording that is written at that moment, and its account.
+"""Out of memory: the recording written at that moment, and its account.
 
-Owns when to write, and what; the words are in _report/oom.py.
+Owns when to write, and what; _report/oom.py has the words.
 """
 
 import gc
@@ -19,13 +19,15 @@ from memlab._report import peaks
 from memlab._report import report as _report
 from memlab._text import terminal, wording
 
-# A program that catches the error and tries again may do so hundreds of times. So many
-# are written at once, then those whose number is a power of two; the last in any case.
+# A program that catches the error and retries may fail hundreds of times.  The first
+# failures are all written, later ones if their number is a power of two, and the last
+# one always.
 _WRITTEN_AT_ONCE = 10
 
 _watches = []
 
-# Bytes of state for each of a trained parameter, by torch's classes; SGD's depends.
+# State bytes per trained parameter byte, by torch's classes; SGD's depends on its
+# options.
 _STATE = {
     **dict.fromkeys(("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta"), 2),
     **dict.fromkeys(("Adagrad", "RMSprop", "Rprop", "Muon"), 1),
@@ -33,15 +35,16 @@ _STATE = {
 
 
 def _note_batch():
-    """Notes the batch among the program's arguments, and of these nothing else."""
+    """Notes the batch in the program's arguments, and no other argument."""
     found = words.batch_argument(sys.argv[1:])
     if found is not None:
         _core.note_before_oom("batch", *found)
 
 
 def _note_optimizers():
-    """Notes what the program's optimizers will keep, which no event tells before a first
-    step."""
+    """Notes the future state of the program's optimizers, which no event tells before a
+    first step.
+    """
     module = sys.modules.get("torch.optim.optimizer")
     if module is None or not _core.noting():
         return
@@ -65,19 +68,20 @@ def _note_optimizers():
 
 
 def _on_out_of_memory(device, wanted, total, free):
-    """torch's observer: on the allocating thread, without the allocator's lock, before
-    torch raises its own error, which nothing here may replace."""
+    """torch's observer: called on the allocating thread, without the allocator's lock,
+    before torch raises its own error, which must not be replaced.
+    """
     for watch in list(_watches):
         watch.happened()
 
 
 def rank() -> str:
-    """The number of this process among those of a distributed run, "0" where alone."""
+    """The number of this process in a distributed run; "0" if alone."""
     return str(names.ranks()["rank"])
 
 
 class Paths:
-    """Where the recordings of MemorySnapshot(on_oom=WHERE) go."""
+    """The paths of the recordings of MemorySnapshot(on_oom=WHERE)."""
 
     def __init__(self, where):
         where = os.fspath(where)
@@ -87,7 +91,7 @@ class Paths:
         self._template = (
             where if is_file else os.path.join(where, "rank{rank}_oom.pickle")
         )
-        # The program may go to another folder.
+        # The program may change its working directory.
         self._template = os.path.abspath(self._template)
         folder = os.path.dirname(self._template)
         try:
@@ -102,7 +106,7 @@ class Paths:
         path = self._template.replace("{rank}", number)
         stem, ending = os.path.splitext(path)
         if "{rank}" not in self._template and number != "0":
-            # One path for all: the others must not write over the first one's.
+            # With one path for all, other ranks must not overwrite the first one's.
             stem += f"_rank{number}"
         stem += "_last" if last else ""
         return stem + ending, stem + ".txt"
@@ -113,9 +117,9 @@ class Watch:
 
     A subclass may write other files.
 
-    snapshot: a memlab.MemorySnapshot, which may be forgotten.  paths: a function that
-    takes whether it is the last, not the first, and returns the paths of the recording
-    and of its report.  start: as in report.text.
+    snapshot: a memlab.MemorySnapshot, which may be garbage-collected.  paths: a
+    function of whether it is the last, not the first; it returns the paths of the
+    recording and of its report.  start: as in report.text.
     """
 
     def __init__(self, snapshot, paths, start=None):
@@ -131,13 +135,13 @@ class Watch:
         self._last_written = False
 
     def begin(self) -> None:
-        """Watches from now on."""
+        """Starts watching."""
         _watches[:] = [w for w in _watches if w._alive()]
         _watches.append(self)
         bridge.load().set_oom_callback(_on_out_of_memory)
 
     def end(self, recording=None) -> None:
-        """Watches no longer; writes the last from RECORDING where that is still to do."""
+        """Stops watching; writes the last from RECORDING, if not yet written."""
         if self in _watches:
             _watches.remove(self)
         if self._pid != os.getpid():
@@ -155,7 +159,7 @@ class Watch:
         return self._pid == os.getpid() and self._snapshot() is not None
 
     def happened(self) -> None:
-        """One more; nothing that goes wrong here reaches the program."""
+        """One more out of memory; no failure here reaches the program."""
         try:
             if not self._alive():
                 return
@@ -166,8 +170,8 @@ class Watch:
             if number > _WRITTEN_AT_ONCE and not power:
                 self._pending = True
                 return
-            # Another thread may be out of memory at the same time: whoever writes also
-            # writes for the others, who go on at once.
+            # Another thread may be out of memory at the same time: the writing thread
+            # also writes for the others, which continue at once.
             self._pending = True
             while self._pending and self._writing.acquire(blocking=False):
                 try:
@@ -179,7 +183,7 @@ class Watch:
             self._failed(error)
 
     def _note(self):
-        """What no event tells; without it the account is written as well."""
+        """Notes facts that no event tells; the account is written even without them."""
         try:
             _note_optimizers()
             _note_batch()
@@ -189,7 +193,7 @@ class Watch:
     def _write_now(self):
         snapshot = self._snapshot()
         if snapshot is not None:
-            # Before the recording is read: what comes during that is not in it.
+            # Before the recording is read: later ones are not in it.
             number = self._count
             self._write(snapshot.data(), number)
 
@@ -207,12 +211,12 @@ class Watch:
             self._say(f"memlab: out of memory; wrote {paths}")
 
     def _write_files(self, recording, number, last):
-        """Writes what is kept of out of memory NUMBER; returns the paths to tell."""
+        """Writes the files of out of memory NUMBER; returns the paths to report."""
         path, report = self._paths(last)
         try:
             recording.write_pickle(path, True)
         finally:
-            # Where there is no room for the one there may be for the other.
+            # There may be room for one of the files only.
             text = report_text(recording, number, self._start)
             _core.write_file(report, text.encode("utf-8", "backslashreplace"))
         return path, report
@@ -232,7 +236,7 @@ class Watch:
         try:
             terminal.say(text, sys.stderr)
         except Exception:
-            # A stderr of the program's own that refuses.
+            # The program's own stderr fails.
             pass
 
 
@@ -240,14 +244,14 @@ class Watch:
 
 
 def report_text(recording, number=1, start=None) -> str:
-    """What is written at an out of memory: its account, then the peak before it.
+    """The report of an out of memory: its account, then the peak before it.
 
-    number: of how many in this run it is the last.
+    number: its number in this run.
     """
     parts = []
     if number > 1:
         parts.append(f"Out of memory number {number} of this run.\n")
     parts += [account.text(recording, i, start) for i in peaks.devices(recording)]
-    # No second look at all events: the thread that failed waits.
+    # No second pass over all events: the failed thread waits.
     parts.append(_report.text(recording, start=start, oom=False, functions=None))
     return "\n".join(part for part in parts if part)

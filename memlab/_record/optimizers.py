@@ -1,8 +1,8 @@
-"""The steps of the process's optimizers, from torch's hooks to whoever watches.
+"""The steps of the process's optimizers, passed from torch's hooks to watchers.
 
-Owns the two hooks, which stay in torch once they are there.  torch goes through its hooks
-while it runs them: a step during which one is added or taken away, by another thread, by
-a hook of the program or by the garbage collector, raises.
+Owns the two hooks, which stay in torch.  torch iterates over its hooks while it runs
+them.  If another thread, a hook of the program or the garbage collector adds or removes
+one meanwhile, that step raises.
 """
 
 import sys
@@ -11,16 +11,17 @@ import weakref
 
 from memlab import _core
 
-# References to the watchers, by insertion, as dicts keep it; added to and taken from in one
-# operation each.  The references have no callback, which would run while the interpreter is
-# torn down: one whose watcher is gone is dropped at the next step.
+# References to the watchers in insertion order, changed by single operations.  The
+# references have no callback, which would run during the interpreter's shutdown: a dead
+# watcher is removed at the next step.
 _watchers = {}
 _hooking = threading.Lock()
 
 
 class _Hook:
-    """A hook of ours on all steps: in a place of its own among torch's, or, from a moment
-    at which a step goes through them, behind the last of them."""
+    """memlab's hook on all steps.  It has its own place among torch's hooks; or, if a
+    step was iterating over them when it was added, it stands behind the last of them.
+    """
 
     __slots__ = ("_key", "_name", "_run", "_settled", "first")
 
@@ -32,8 +33,8 @@ class _Hook:
         self.first = None
 
     def settle(self):
-        """Takes a place of its own as soon as one can be had.  torch.optim is imported."""
-        # Whoever has the lock settles it, or the next step does.
+        """Takes a place of its own as soon as possible.  torch.optim is imported."""
+        # The holder of the lock does it, or the next step.
         if self._settled or not _hooking.acquire(blocking=False):
             return
         try:
@@ -55,15 +56,16 @@ class _Hook:
 
 
 def watch(watcher) -> None:
-    """Calls watcher.before_step(optimizer) and watcher.after_step(optimizer) from now on,
-    which must not raise, for as long as it lives.  torch is imported."""
+    """Calls watcher.before_step(optimizer) and watcher.after_step(optimizer) from now
+    on, while it lives; they must not raise.  torch is imported.
+    """
     _watchers[weakref.ref(watcher)] = True
     _before.settle()
     _after.settle()
 
 
 def forget(watcher) -> None:
-    """Calls WATCHER no longer; nothing for one that does not watch."""
+    """Stops calling WATCHER; does nothing for one that does not watch."""
     _watchers.pop(weakref.ref(watcher), None)
 
 
@@ -76,7 +78,7 @@ def _watching():
             yield watcher
 
 
-# Each settles the other: a step goes through one kind of hooks at a time.
+# Each settles the other: a step iterates over one kind of hooks at a time.
 
 
 def _before_step(optimizer, args, kwargs):

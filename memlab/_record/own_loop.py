@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class OwnLoop:
-    """Counts the steps of a loop that says when each begins."""
+    """Counts the steps of a loop that reports the start of each."""
 
     _window: Window
-    _steps: int | None = None  # that have ended
+    _steps: int | None = None  # number of ended steps
     _began = 0.0
 
     def step(self) -> None:
-        """A step of a training loop begins: call it once, before each.
+        """Begins a step of a training loop: call it once, before each.
 
             recorder = memlab.MemorySnapshot(skip_batches=10, interval="3ba")
             for batch in loader:
@@ -29,14 +29,14 @@ class OwnLoop:
                 train(batch)
             recorder.close()
 
-        What the arguments say of batches is meant of steps; interval is in "ba" or "sec".
-        {run_name} is the name of the program: train of train.py.  Where remote_file_name
-        is a URI, as s3://bucket/folder, the files are uploaded.  close() after the loop
-        writes an interval that has not passed; so does the end of the program.
+        Arguments about batches apply to steps; interval is in "ba" or "sec".
+        {run_name} is the program's name: train for train.py.  If remote_file_name is a
+        URI, such as s3://bucket/folder, the files are uploaded.  close() after the loop
+        writes an interval that has not passed; so does the program's end.
 
         The first call raises FileExistsError for a folder that has files without
-        overwrite, OSError where it cannot be made, ValueError for an interval of another
-        unit.  Later ones raise nothing.
+        overwrite, OSError if it cannot be made, ValueError for an interval in another
+        unit.  Later calls raise nothing.
         """
         window = self._window
         if self._steps is None:

@@ -1,6 +1,7 @@
-"""Tells a recording who owns device memory: by a look at the program's modules and
-optimizers when a module is first called and whenever the recording is read, through
-optimizers' steps, and at each module as it dies."""
+"""Tells a recording the owners of device memory.  The program's modules and optimizers
+are looked at when a module is first called, when the recording is read, at optimizers'
+steps, and at each module's death.
+"""
 
 import sys
 import weakref
@@ -12,21 +13,22 @@ from memlab._text.code import MOST_BYTES_AT_STEP
 
 
 class Owners:
-    """Watches the modules and optimizers of the process on behalf of one recording.
+    """Watches the process's modules and optimizers for one recording.
 
-    What fails here is counted and switched off, never raised into the program.
+    A failure here is counted and ends the watch; it never raises into the program.
     """
 
     def __init__(self, snapshot):
-        # A recording that the program forgot must not live on because it watches.
+        # A recording that the program dropped must not stay alive because it watches.
         self._snapshot = weakref.ref(snapshot)
         self._steps_named = False
         self._steps = 0
         self._failed = False
 
     def start(self) -> None:
-        """Names the modules there are and follows modules' calls and optimizers' steps;
-        nothing where torch is not imported."""
+        """Names the existing modules, and follows modules' calls and optimizers' steps;
+        does nothing if torch is not imported.
+        """
         if "torch" not in sys.modules:
             return
         self._guarded(self._name)
@@ -34,30 +36,30 @@ class Owners:
         optimizers.watch(self)
 
     def stop(self) -> None:
-        """Follows no more calls and steps."""
+        """Stops following calls and steps."""
         optimizers.forget(self)
         snapshot = self._snapshot()
         if snapshot is not None:
             _core.forget_calls(snapshot)
 
     def scan(self) -> None:
-        """Tags what modules and optimizers own at this moment."""
+        """Tags the current possessions of modules and optimizers."""
         if "torch" in sys.modules:
             self._guarded(self._tag)
 
     def before_step(self, optimizer) -> None:
-        """Before the step every gradient of it exists."""
-        # By the first step the model is there, whenever the recording began.
+        """Before a step, all its gradients exist."""
+        # By the first step, the model exists, whenever the recording began.
         if not self._steps_named:
             self._steps_named = True
             self._guarded(self._name)
         self._guarded(self._tag_step, optimizer, False)
 
     def after_step(self, optimizer) -> None:
-        """After the step all its state exists."""
+        """After a step, all its state exists."""
         self._guarded(self._tag_step, optimizer, True)
         self._steps += 1
-        # Ever more rarely: what a step runs, the first ones ran too.
+        # Less and less often: later steps run the same code as the first ones.
         if self._steps & (self._steps - 1) == 0:
             self._guarded(self._tell_lines)
 

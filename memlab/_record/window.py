@@ -1,9 +1,9 @@
-"""A window of recording over the progress of a training, and the files it leaves.
+"""A window of recording in the progress of a training, and its files.
 
-Owns when a trainer's callback begins and ends to record, once a run, and what is written
-and sent then.  Knows no trainer: adapters for trainers say how far the training has come,
-and how to send a file.  Once open, nothing here raises into the training: what fails is
-counted and told once, in a warning, and the window is over.
+Owns when a trainer's callback begins and ends to record, once a run, and what is then
+written and sent.  Adapters for trainers supply the training's progress, and how to send
+a file.  Once open, nothing here raises into the training: a failure is counted,
+reported once in a warning, and ends the window.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("memlab")
 
-# Counters are compared as they are, shares and seconds as binary fractions allow.
+# Counters are compared exactly, shares and seconds as binary fractions allow.
 _TOLERANCE = 1e-9
 
 
 class Window:
-    """Records from the end of SKIP_BATCHES on for INTERVAL, and leaves the recording.
+    """Records for INTERVAL after SKIP_BATCHES, and writes the recording.
 
     recording: the memlab.MemorySnapshot that owns this window.  skip_batches: an int.
-    interval: an Interval.  folder, filename, remote_file_name: format strings, the last
-    may be None.  overwrite: whether the folder may have files, and files sent replace
-    others.  send: a function of a path, a name (or URI) to send it under, and OVERWRITE;
-    None uploads to what is a URI.
+    interval: an Interval.  folder, filename, remote_file_name: format strings; the last
+    may be None.  overwrite: the folder may have files, and sent files replace others.
+    send: a function of a path, a name (or URI) to send it under, and OVERWRITE; None
+    uploads to URIs only.
 
     Recording begins with the first batch that starts after SKIP_BATCHES have ended, and
-    ends where INTERVAL has passed since, in its own unit; or earlier, with close().
+    ends once INTERVAL has passed, in its own unit; or earlier, with close().
     """
 
     def __init__(
@@ -55,31 +55,32 @@ class Window:
         overwrite: bool,
         send: Callable[[str, str, bool], None] | None = None,
     ) -> None:
-        # It owns this window: a reference would keep both alive.
+        # The recording owns this window: a strong reference would keep both alive.
         self._recording = weakref.ref(recording)
         self._skip = skip_batches
         self.interval = interval
         self._templates = folder, filename, remote_file_name
         self._overwrite = overwrite
         self.send = send or _upload_to_uri
-        self.files: list[str] = []  # that were written
+        self.files: list[str] = []  # written files
         self.failures = 0
         self._variables = {}
         self._folder = None
         self._skipped = 0
         self._state = "closed"
-        self._begun = None  # how far the training was then
+        self._begun = None  # the training's progress then
         self._latest = None
         self._pid = None
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will be recorded; adapters need say nothing more then."""
+        """Whether nothing more will be recorded; adapters need no longer report."""
         return self._state in ("closed", "done")
 
     def lacks_gpu(self, device: str) -> bool:
-        """Whether there is nothing to record of a model on DEVICE, a type of devices;
-        warns then.  Where the program said what to record there always is."""
+        """Whether there is nothing to record for a model on DEVICE, a device type;
+        warns then.  If the program chose the source, there always is something.
+        """
         if device == "cuda" or self._recording()._source not in (None, "cuda"):
             return False
         warnings.warn(
@@ -91,14 +92,15 @@ class Window:
         return True
 
     def open(self, root: str = "", /, **variables: object) -> None:
-        """Makes the folder, in whose name and files' VARIABLES are known, as run_name.
+        """Makes the folder.  VARIABLES, such as run_name, are known in its name and the
+        files'.
 
-        root: the folder that it is relative to, the working directory if empty.
+        root: the folder that it is relative to; empty: the working directory.
 
-        Raises FileExistsError where it has files and overwrite is not set, OSError where
-        it cannot be made, ValueError for a name that is none.
+        Raises FileExistsError if it has files and overwrite is not set, OSError if it
+        cannot be made, ValueError for an invalid name.
         """
-        # Of a training that an exception ended, and whose trainer nobody closed.
+        # An exception ended the earlier training, and its trainer was not closed.
         self.close()
         recording = self._recording()
         folder, filename, remote = self._templates
@@ -110,7 +112,7 @@ class Window:
         os.makedirs(folder, exist_ok=True)
         if not self._overwrite:
             names.require_empty(folder)
-        # The program may go to another folder.
+        # The program may change its working directory.
         self._folder = os.path.abspath(folder)
         self._variables = variables
         self.files = []
@@ -119,7 +121,7 @@ class Window:
         self._state = "waiting"
 
     def batch_start(self, progress: Progress) -> None:
-        """A batch begins, PROGRESS counts those before it."""
+        """A batch begins; PROGRESS counts those before it."""
         if self._state == "waiting" and self._skipped >= self._skip:
             self._latest = progress
             self._begin(progress)
@@ -131,7 +133,8 @@ class Window:
         self.advance(progress)
 
     def advance(self, progress: Progress) -> None:
-        """Something else was counted in PROGRESS: an epoch, which ends after its batches."""
+        """PROGRESS has counted something else: an epoch, which ends after its batches.
+        """
         if not self._is_recording():
             return
         self._latest = progress
@@ -144,25 +147,26 @@ class Window:
             self._finish(progress)
 
     def close(self, progress: Progress | None = None) -> None:
-        """The training ends, or goes no further: within the window, what was recorded is
-        written.  Before it, nothing; it may still begin."""
+        """The training ends, or goes no further.  Within the window, writes the
+        recording; before it, does nothing, and the window may still begin.
+        """
         if self._is_recording():
             self._finish(progress or self._latest)
 
     def fail(self, what: str, error: BaseException) -> None:
-        """Tells that WHAT went wrong, and gives up; the training goes on."""
+        """Reports that WHAT went wrong, and ends the window; the training continues."""
         recording = self._recording()
         if self._state == "recording" and recording is not None:
             try:
                 recording.stop()
             except Exception:
-                # What went wrong first is told.
+                # The first failure is reported.
                 pass
         self._over()
         self._complain(f"{what}: {_said(error)}; the training goes on without it")
 
     def _is_recording(self):
-        """A forked child has no part in its parent's recording."""
+        """A forked child does not share its parent's recording."""
         return self._state == "recording" and self._pid == os.getpid()
 
     def _complain(self, text):
@@ -185,7 +189,7 @@ class Window:
         self._state = "recording"
         self._begun = progress.in_unit(self.interval.unit)
         self._pid = os.getpid()
-        # An exception may end the training, and the program, with no word to us.
+        # An exception may end the training, and the program, without notice.
         upload.at_end(_closer(self))
 
     def _finish(self, progress):
@@ -232,7 +236,7 @@ class Window:
             remedy = "it is kept here"
             if isinstance(error, FileExistsError):
                 remedy = "overwrite=True replaces what is there"
-            # Of errors of stores only what can hold no credentials is told.
+            # A store's error is reported only by parts that can contain no credentials.
             reason = store.described(error)
             self._complain(f"{path!r} was not sent: {reason}; {remedy}")
 
@@ -248,7 +252,7 @@ def _upload_to_uri(path, name, overwrite):
 
 
 def _closer(window):
-    """What ends WINDOW at exit, and does not keep it alive until then."""
+    """A function that ends WINDOW at exit, without keeping it alive until then."""
     reference = weakref.ref(window)
 
     def close():

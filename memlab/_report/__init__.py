@@ -1,1 +1,1 @@
-"""What a recording says, as a dict, as text, in Markdown and in colour."""
+"""Reports of a recording: as a dict, as text, in Markdown and in colour."""

@@ -1,6 +1,6 @@
-"""What each kind of advice says: a sentence on the waste, and what to write instead.
+"""The text of each kind of advice: a sentence on the waste, and code to write instead.
 
-Owns the words alone; whether an advice is given, and its figures, are the core's.
+Owns only the words; the core chooses the advice and its figures.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _data_kept(item):
     )
 
 
-# By kind: what the waste is, a sentence on it, and a line to write.  All of it unescaped.
+# By kind: the waste, a sentence on it, and a line of code.  All unescaped.
 WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "gradients_kept": _gradients_kept,
     "gradients_late": _gradients_late,

@@ -1,6 +1,6 @@
-"""A change of the program in two short lines: what to do and what it saves, then the code.
+"""A change of the program in two short lines: the action and its saving, then the code.
 
-The account of each kind, with its reasons, is in advice_words.py.
+advice_words.py has the full text of each kind, with reasons.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memlab._answers import Advice
 
-# By kind: what to do, and code that does it.
+# By kind: the action, and its code.
 DO: dict[str, tuple[str, str]] = {
     "gradients_kept": ("Free the gradients before the forward pass", "optimizer.zero_grad()"),
     "gradients_late": ("Free the gradients before the forward pass", "optimizer.zero_grad()"),
@@ -42,7 +42,7 @@ DO: dict[str, tuple[str, str]] = {
 
 
 def saving(item: Advice) -> str:
-    """By how much a change lowers the peaks."""
+    """The bytes by which a change lowers the peaks."""
     less, more = [], []
     for name in ("allocated", "reserved"):
         saved = item[f"{name}_saving_bytes"]
@@ -64,7 +64,8 @@ def _code(item):
 
 
 def lines(item: Advice, place: str) -> tuple[str, str]:
-    """What to do and what it saves; PLACE, escaped, "" where there is none, with the code."""
+    """The action and its saving; PLACE, escaped ("" if there is none), with the code.
+    """
     what, _ = DO[item["kind"]]
     module = wording.escape(item["module"]) if item["module"].strip("*") else ""
     where = f" in {module}" if module else ""

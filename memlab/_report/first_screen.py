@@ -1,6 +1,6 @@
-"""The first screen: the peak, what it consists of, the verdict, and where to go on.
+"""The first screen: the peak, its parts, the verdict, and where to read on.
 
-It has 24 lines of 80 columns at most; all else is in the full report.
+It has at most 24 lines of 80 columns; the full report has the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LINES, COLUMNS = 24, 80
 _ROWS = 10
-# With fewer there is room for modules alone.
+# With fewer rows there is only room for modules.
 _LEAST_OF_TWO = 5
 _OTHERS = 2
 
@@ -29,7 +29,7 @@ _size = wording.size
 
 
 class Device:
-    """What is told of one device, an index of the recording."""
+    """The screen's facts about one device, an index of the recording."""
 
     def __init__(self, recording: Recording, device: int, start: str | None = None) -> None:
         self.name = wording.escape(recording.device_name(device))
@@ -41,7 +41,7 @@ class Device:
 
     @property
     def failed(self) -> bool:
-        """Whether it ran out of memory."""
+        """Whether the device ran out of memory."""
         return any(item["kind"] == "out_of_memory" for item in self.verdict["findings"])
 
     @property
@@ -51,11 +51,11 @@ class Device:
 
     @property
     def urgency(self) -> tuple[bool, int]:
-        """Of several devices the one with the highest is told."""
+        """Of several devices, the screen shows the one with the highest value."""
         return self.failed, self.verdict["peak"]["allocated_bytes"]
 
     def line(self) -> str:
-        """The device in one line, beside another that is told."""
+        """The device in one line, beside the device that is shown."""
         peak = self.verdict["peak"]
         return f"{self.name}: {_amounts(self, peak)}" + ", ran out of memory" * self.failed
 
@@ -143,7 +143,7 @@ def _cut(line):
 
 
 def _of_ranks(recording):
-    """Sentences about ranks of a RECORDING whose memory is not told to the end."""
+    """Sentences about ranks of a RECORDING whose memory is incomplete."""
     ranks = recording.ranks()
     world = max((rank["world_size"] or 0 for rank in ranks), default=0)
     known = {rank["rank"] for rank in ranks}
@@ -187,9 +187,10 @@ def parts(
     last: Sequence[str] = (),
     start: str | None = None,
 ) -> list[Part]:
-    """The first screen of DEVICES, indexes, with the lines LAST at its end: of the device
-    that ran out of memory, else of that with the highest peak.  NOTES are told before it.
-    start: the folder to which paths are relative; None for the current one."""
+    """The first screen of DEVICES, indexes, with the lines LAST at its end.  It shows
+    the device that ran out of memory, else that with the highest peak.  NOTES come
+    first.  start: the folder to which paths are relative; None: the current one.
+    """
     told, *others = sorted(
         (Device(recording, i, start) for i in devices),
         key=lambda device: device.urgency,
@@ -205,5 +206,5 @@ def parts(
 
 
 def text(notes: Sequence[str], made: list[Part]) -> str:
-    """NOTES and what parts() MADE, in lines of COLUMNS."""
+    """NOTES and the result MADE of parts(), in lines of COLUMNS."""
     return terminal.fit(joined(notes, [made]), COLUMNS)

@@ -1,7 +1,7 @@
-"""Instants in words: `step:12`, `1.5s`, `end`, as users name them, and which events of a
-device they are.
+"""Instants in words, as users name them: `step:12`, `1.5s`, `end`; and their events on
+a device.
 
-The rules are the C core's (csrc/core/analysis/answers/instant.h).
+The C core has the rules (csrc/core/analysis/answers/instant.h).
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ FORMS = (
 )
 _TIME = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?(s|ms|us)", re.ASCII)
 _NUMBERED = re.compile(r"(?:(step|event):)?(\d{1,18})", re.ASCII)
-# Digits of a whole microsecond behind the point.
+# Digits after the point down to a microsecond.
 _PLACES = {"s": 6, "ms": 3, "us": 0}
 
 
 class Instant(NamedTuple):
-    """What a user asked for: "peak", "start", "end", "step", "time" or "event", and of
-    the last three the number, of a time microseconds from the recording's first event."""
+    """The requested instant: "peak", "start", "end", "step", "time" or "event", and for
+    the last three the number; a time is in microseconds from the recording's first
+    event.
+    """
 
     kind: str
     number: int = 0
@@ -40,7 +42,7 @@ class Instant(NamedTuple):
 
 
 def parse(text: str) -> Instant:
-    """The instant that TEXT names.  Raises ValueError for what names none."""
+    """The instant that TEXT names.  Raises ValueError for an invalid name."""
     if text in ("peak", "start", "end"):
         return Instant(text)
     if match := _NUMBERED.fullmatch(text):
@@ -54,10 +56,10 @@ def parse(text: str) -> Instant:
 
 
 def event(recording: Recording, device: int, instant: Instant) -> int | None:
-    """The index of the event of DEVICE after which INSTANT is, as Recording.peak() takes
-    it: -1 before the first, None for the peak.
+    """The index of DEVICE's event right before INSTANT, as for Recording.peak(): -1:
+    before the first event; None: the peak.
 
-    Raises memlab.Error for one that the recording does not have, saying what there is.
+    Raises memlab.Error, with the existing instants, for one that the recording lacks.
     """
     kind, number = instant
     events = recording.counts(device)["events"]

@@ -1,6 +1,6 @@
-"""Make it fit, in words: the batch that fits, and the remedies.
+""""Make it fit" in words: the batch that fits, and the remedies.
 
-All figures, and what is chosen, are the core's.
+The core has the figures and makes the choices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _size = wording.size
 _COMMAND = "memlab fit --vary batch=1..64 train.py --batch 32"
 
-# By kind: what to change, and what it costs.
+# By kind: the change, and its cost.
 _REMEDIES = {
     "settings": ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "no time"),
     "loss_chunked": (
@@ -48,7 +48,7 @@ _REMEDIES = {
 
 
 def batch(fit: MakeFit) -> str:
-    """Which batch fits, as far as that can be told; with the command where it cannot."""
+    """The batch that fits, as far as it is known; else the command that finds it."""
     if not fit["failed"]:
         return ""
     if fit["untold_because"]:
@@ -79,7 +79,7 @@ def _measure(fit):
 
 
 def unseen(fit: MakeFit) -> str:
-    """What the recording did not live to see."""
+    """The part of the run that was not recorded."""
     of = fit["unseen"]
     parts = []
     if of["modules"]:
@@ -100,13 +100,13 @@ def unseen(fit: MakeFit) -> str:
 
 
 def remedy(item: Remedy) -> tuple[str, str]:
-    """What to change, and what it costs."""
+    """The change and its cost."""
     what, cost = _REMEDIES[item["kind"]]
     return what.format(count=item["count"], module=item["module"]), cost
 
 
 def chosen(fit: MakeFit) -> str:
-    """The smallest set of remedies that fits; "" where none is known."""
+    """The smallest set of remedies that fits; "" if none is known."""
     names = [remedy(item)[0] for item in fit["remedies"] if item["chosen"]]
     if not names:
         return ""
@@ -117,7 +117,7 @@ def chosen(fit: MakeFit) -> str:
 
 
 def parts(fit: MakeFit) -> list[Part]:
-    """All of it."""
+    """The whole section."""
     memory = fit["memory_bytes"]
     of = f" in {_size(memory)}" if memory is not None else ""
     least, most = fit["needs_least_bytes"], fit["needs_most_bytes"]

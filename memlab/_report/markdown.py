@@ -1,8 +1,8 @@
 """A report as Markdown, for a comment on a pull request.
 
-Owns how its words become what GitHub renders, whatever they are: names stand in code,
-where nobody is mentioned and nothing is linked, with every character escaped that means
-anything.  What is of less interest is folded away, and all of it has room in a comment.
+Owns the conversion of its words to safe GitHub Markdown.  Names are code, with every
+special character escaped, so that they mention nobody and link nothing.  Details are
+folded, and the whole fits in a comment.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from collections.abc import Iterable
 
 from memlab._report.parts import Heading, Listing, Part, Said
 
-# GitHub takes 65,536.
+# GitHub's limit is 65,536.
 MOST_CHARACTERS = 60_000
-# Of a cell or a line of a listing.
+# Characters of a cell or of a line in a listing.
 _MOST_OF_ONE = 400
-# Of names, and of memlab's own words, which begin no list and name no address.
+# In names, and in memlab's own words, which begin no list and contain no address.
 _SPECIAL = re.compile(r"[!-,.:-@\[-`{-~]")
 _OWN = re.compile(r"[#$&*<>@\[-`{-~]")
 _CUT = "The rest is left out: it has no room in a comment."
-# Room for that, and to close what is folded.
+# Room for that note, and for closing what is folded.
 _RESERVE = 200
 
 
 def markdown(notes: Iterable[str], sections: Iterable[list[Part]]) -> str:
-    """NOTES, sentences about the recording, and SECTIONS as one text of at most
-    MOST_CHARACTERS."""
+    """NOTES, sentences about the recording, and SECTIONS, as one text of at most
+    MOST_CHARACTERS.
+    """
     page = _Page()
     for note in notes:
         page.block(f"> {_own(note)}")
@@ -40,7 +41,7 @@ def markdown(notes: Iterable[str], sections: Iterable[list[Part]]) -> str:
 
 
 class _Page:
-    """Lines, as long as there is room: from the first on that has none, no more."""
+    """Lines, while there is room; after the first that has none, no more."""
 
     def __init__(self):
         self.lines = []
@@ -49,7 +50,7 @@ class _Page:
         self._folded = False
 
     def _add(self, *lines):
-        """Adds all of LINES or none; whether it did."""
+        """Adds all of LINES or none; returns whether it did."""
         need = sum(len(line) + 1 for line in lines)
         self.full = self.full or need > self._room
         if not self.full:
@@ -58,7 +59,7 @@ class _Page:
         return not self.full
 
     def block(self, *lines):
-        """Adds LINES behind an empty one; whether it did."""
+        """Adds LINES after an empty one; returns whether it did."""
         return self._add("", *lines)
 
     def unfold(self):
@@ -79,14 +80,14 @@ class _Page:
     def _heading(self, part):
         self.unfold()
         if part.detail:
-            # The end of what is folded has its room from the start.
+            # Room for the end of the folded part is reserved from the start.
             self._room -= len("\n</details>\n")
             self._folded = self.block(f"<details><summary>{_named(part)}</summary>")
         else:
             self.block(("### " if part.level == 1 else "#### ") + _named(part))
 
     def _listing(self, lines):
-        """LINES as they are, behind a fence that none of them can end."""
+        """LINES unchanged, in a fence that none of them can end."""
         ticks = (len(run) for line in lines for run in re.findall("`+", line))
         fence = "`" * max(3, 1 + max(ticks, default=0))
         self._room -= len(fence) + 1
@@ -121,12 +122,12 @@ def _entity(match):
 
 
 def _own(text):
-    """TEXT of memlab's own as it is to be read."""
+    """TEXT of memlab's own, rendered as written."""
     return _OWN.sub(_entity, text)
 
 
 def _code(name):
-    """NAME as code, in which nothing of it means anything."""
+    """NAME as code, in which no character has a meaning."""
     return f"<code>{_SPECIAL.sub(_entity, name)}</code>"
 
 

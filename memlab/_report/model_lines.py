@@ -1,8 +1,8 @@
-"""Rows by line, where the model is in a library: the program's line and, where that holds
-much, the model's own lines to which it leads.
+"""Rows by line, if the model is in a library: the program's line and, if it has much
+memory, the model's own lines below it.
 
-The figures are the C core's (csrc/core/analysis/answers/inner_lines.h); this file owns which
-lines are taken apart, and their words.
+The C core has the figures (csrc/core/analysis/answers/inner_lines.h); this file owns
+which lines are split, and their words.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memlab._answers import InnerLine, PeakLine
 
-# Of all bytes, over all phases.
+# Share of all bytes, over all phases.
 _SHARE_TAKEN_APART = 0.2
 _SAME = ("file", "line", "function")
 
 
 class Row(NamedTuple):
-    """LINE, or its part INNER; of either bytes, blocks, module and by_category."""
+    """LINE, or its part INNER; each has bytes, blocks, module and by_category."""
 
     line: PeakLine
     inner: InnerLine | None = None
 
     @property
     def figures(self) -> PeakLine | InnerLine:
-        """What has the row's bytes."""
+        """The holder of the row's bytes."""
         return self.line if self.inner is None else self.inner
 
     @property
@@ -39,13 +39,13 @@ class Row(NamedTuple):
 
     @property
     def code(self) -> PeakLine | InnerLine | None:
-        """The line whose text tells most; None where it is not one line."""
+        """The line whose text is shown; None if the row is not one line."""
         if self.line["line"] != self.line["until_line"]:
             return None
         return self.figures
 
     def place(self, start: str | None = None) -> str:
-        """Where it is, paths relative to the folder START."""
+        """The row's place, with paths relative to the folder START."""
         if self.inner is None or all(self.inner[key] == self.line[key] for key in _SAME):
             return wording.place({**self.line, "module": self.figures["module"]}, start)
         path = wording.of_package(wording.shorten(self.inner["file"], start))
@@ -56,7 +56,9 @@ class Row(NamedTuple):
 
 
 def rows(lines: Sequence[PeakLine], whole: int) -> list[Row]:
-    """LINES, of WHOLE bytes together, the most bytes first; they add up to the same."""
+    """LINES, of WHOLE bytes together, most bytes first, some of them split; the sum
+    stays the same.
+    """
     sums: dict[tuple, int] = {}
     for line in lines:
         key = _key(line)

@@ -1,7 +1,7 @@
-"""The memory of modules in a few rows, repeated modules rolled up: layers.* x48.
+"""The memory of modules in a few rows, with repeated modules rolled up: layers.* x48.
 
-Which rows there are is the core's choice (csrc/core/analysis/answers/module_rows.h); this
-file words them.
+The core chooses the rows (csrc/core/analysis/answers/module_rows.h); this file words
+them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 
 def rows(recording: Recording, device: int, most: int) -> Sequence[ModuleRow]:
-    """At most so many rows of DEVICE, an index, at its peak, which add up to it; none
-    where the recording names no module."""
+    """At most this many rows of DEVICE, an index, at its peak, which sum to the peak;
+    none if the recording names no module.
+    """
     return of_answer(recording.peak(device, module_rows=most))
 
 
 def of_answer(answer: Peak) -> Sequence[ModuleRow]:
-    """The rows of ANSWER, none where it names no module."""
+    """The rows of ANSWER; none if it names no module."""
     return answer["module_rows"] if any(node["module"] for node in answer["module_tree"]) else ()
 
 
 def name(row: ModuleRow) -> str:
-    """What a row is of, escaped."""
+    """A row's module, escaped."""
     if row["reason"]:
         return escape(f"({row['reason']})")
     if not row["module"]:

@@ -1,6 +1,6 @@
 """The account of an out of memory in words.
 
-All figures come from the C core.
+The C core has all figures.
 """
 
 from memlab._report import model_lines, peaks
@@ -10,7 +10,7 @@ _size = wording.size
 
 
 def text(recording, device, start=None) -> str:
-    """The account of the last out of memory of a device; "" where there was none."""
+    """The account of a device's last out of memory; "" if there was none."""
     answer = recording.oom(device)
     if answer is None:
         return ""
@@ -48,7 +48,7 @@ def _wrapped(line, first="", rest=""):
 
 
 def _place(item, start):
-    """FILE:LINE FUNCTION of anything that has a line, or why it has none."""
+    """FILE:LINE FUNCTION of an item with a line, or why it has none."""
     if item["file"]:
         path = wording.shorten(item["file"], start)
         place = f"{path}:{item['line']} {item['function']}"
@@ -58,12 +58,12 @@ def _place(item, start):
 
 
 def _near(item):
-    """What is not exact about the line of a block or request."""
+    """A note if the line of a block or request is not exact."""
     return wording.HOW_WORDS.get(item["how"], "")
 
 
 def _circumstances(*words):
-    """Those of WORDS that say something, in brackets."""
+    """The non-empty WORDS, in brackets."""
     said = [word for word in words if word not in ("", "unknown", "other")]
     return f" ({', '.join(map(wording.escape, said))})" if said else ""
 
@@ -181,7 +181,7 @@ def _limit(answer):
         "but set_per_process_memory_fraction left it only "
         f"{_size(device['headroom_bytes'])}."
     )
-    # What advises so has seen that the cache suffices.
+    # This advice is given only if the cache would suffice.
     if any(item["kind"] == "expandable_segments" for item in answer["advice"]):
         line += f" {_enough_in_one_piece(answer)}"
     return line
@@ -341,7 +341,7 @@ def _activations(item, answer, start):
     )
 
 
-# Settings are not among them: no trial was made that shows what they would do.
+# Settings are not among them: no trial shows their effect.
 _ADVICE = {
     "request": lambda item, answer, start: (
         f"Ask for less than {_size(item['bytes'])} at once: check the shape, or do it in "

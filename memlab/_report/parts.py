@@ -1,7 +1,7 @@
-"""What a report of one device says, as headings, sentences and tables.
+"""A report of one device as headings, sentences and tables.
 
-Owns the words and their order; how they look as plain text, in colour or in Markdown is
-for others.  All text is of people's kind already: names in it are escaped for a terminal.
+Owns the words and their order; other files render them as plain text, in colour or in
+Markdown. All text is for people: its names are already escaped for a terminal.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _FRAMES_SHOWN = 20
 
 
 class Heading(NamedTuple):
-    """name: what a recording calls something, between memlab's own words.  level 1: of a
-    device; 2: of a part of it.  detail: of less interest than the others."""
+    """name: a recording's own name, within memlab's words.  level: 1: a device; 2: a
+    part of it. detail: of less interest than the others.
+    """
 
     before: str
     name: str = ""
@@ -37,7 +38,7 @@ class Heading(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole heading."""
         return self.before + self.name + self.after
 
 
@@ -50,15 +51,16 @@ class Said(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole sentence."""
         return self.before + self.name + self.after
 
 
 class Table(NamedTuple):
-    """Rows of cells; the last of a row may be several lines.  counts: of each row the
-    bytes that are a share of WHOLE, where the second column says so.  names: the last
-    column has names of the program.  headed: text says the columns too, as the cells do
-    not tell what they are."""
+    """Rows of cells; a row's last cell may have several lines.  counts: by row, the
+    bytes whose share of WHOLE is in the second column.  names: the last column has the
+    program's names.  headed: text shows the column titles too, because the cells do not
+    explain themselves.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | list[str]]]
@@ -68,12 +70,12 @@ class Table(NamedTuple):
     headed: bool = False
 
     def lines(self) -> list[Sequence[str | list[str]]]:
-        """The rows as text has them."""
+        """The rows as in text."""
         return [self.columns, *self.rows] if self.headed else list(self.rows)
 
 
 class Listing(NamedTuple):
-    """Lines that are laid out already."""
+    """Lines with a fixed layout."""
 
     lines: Sequence[str]
 
@@ -82,11 +84,11 @@ Part = Heading | Said | Table | Listing
 
 
 class Choice(NamedTuple):
-    """What of a device a report says.
+    """The selected contents of a device's report.
 
-    by: of TABLES, those to show and no other; none for the usual ones.  lines: most rows
-    of a table.  start: the folder to which paths are relative.  functions: of whom to show
-    each line; None for nobody's.  source: a folder with the program's files.
+    by: the only tables to show, of TABLES; empty: the usual ones.  lines: most rows of
+    a table.  start: the folder to which paths are relative.  functions: functions to
+    show line by line; None: none. source: a folder with the program's files.
     """
 
     instant: Instant = Instant("peak")
@@ -98,13 +100,14 @@ class Choice(NamedTuple):
 
     @property
     def usual(self) -> bool:
-        """Whether it is the peak with the usual tables."""
+        """Whether this is the peak with the usual tables."""
         return self.instant.kind == "peak" and not self.by
 
 
 def choose(at="peak", by=(), *, functions=(), **more) -> Choice:
-    """The Choice of these, AT as instant.parse() takes it.  Raises ValueError for what
-    there is not, and for functions elsewhere than at the peak."""
+    """The Choice of these, AT as for instant.parse().  Raises ValueError for invalid
+    values, and for functions at another instant than the peak.
+    """
     choice = Choice(_instant.parse(at), tuple(dict.fromkeys(by)), functions=functions, **more)
     for name in choice.by:
         if name not in TABLES:
@@ -115,8 +118,9 @@ def choose(at="peak", by=(), *, functions=(), **more) -> Choice:
 
 
 def sections(recording, devices, choice, oom=True) -> Iterator[list[Part]]:
-    """The report of each of DEVICES, then of the last out of memory of each, where OOM
-    asks for it and the choice is the usual one."""
+    """The report of each of DEVICES.  If OOM requests it and the choice is the usual
+    one, each device's last out of memory follows.
+    """
     answers = {i: peaks.answer_at(recording, i, choice.instant) for i in devices}
     code = Code(recording, choice.source)
     tables = {}
@@ -131,8 +135,9 @@ def sections(recording, devices, choice, oom=True) -> Iterator[list[Part]]:
 
 
 def of_device(recording, device, answer, choice, code, tables) -> Iterator[Part]:
-    """The report of DEVICE, of which ANSWER is what Recording.peak() says at the instant
-    of CHOICE; CODE is what lines say, TABLES the functions to show line by line."""
+    """The report of DEVICE.  ANSWER: of Recording.peak() at the instant of CHOICE;
+    CODE: the text of lines; TABLES: the functions to show line by line.
+    """
 
     def lines(answer, choice):
         return _by_line(answer, choice, code)
@@ -160,7 +165,7 @@ def of_device(recording, device, answer, choice, code, tables) -> Iterator[Part]
         blank, title, *rows = stack_lines.text(tables, whole, named, choice.start)
         yield Heading(title, detail=True)
         yield Listing(rows)
-    # The CPU reserves nothing beyond what is allocated.
+    # The CPU reserves only what is allocated.
     if recording.source != "cpu":
         yield from _allocator(answer, choice.instant)
         yield from _whole_gpu(answer, choice.instant)
@@ -185,7 +190,7 @@ def _head(recording, device, answer, instant):
     moment = answer["moment"]
     step, phase = moment["step"], moment["phase"]
     if kind == "step" and step != number:
-        # The device had no event in that step: it is an earlier one's.
+        # The device had no event in that step: the step is an earlier one.
         step = phase = None
     said = [] if step is None else [f"step {step}"]
     said += [] if phase is None else ["phase "]
@@ -200,7 +205,7 @@ def _head(recording, device, answer, instant):
 
 
 def _time(count):
-    """COUNT microseconds, to the last."""
+    """COUNT microseconds, exactly."""
     if count < 1000:
         return f"{count} us"
     return f"{count / 1e3:g} ms" if count < 1_000_000 else f"{count / 1e6:.15g} s"
@@ -240,7 +245,7 @@ def _caveats(answer, instant):
 
 
 def _table(columns, groups, answer, cells, **more):
-    """The Table of GROUPS, each with its bytes and share before CELLS(group)."""
+    """The Table of GROUPS: each one's bytes and share, then CELLS(group)."""
     whole = answer["peak"]["allocated_bytes"]
     counts = [group["bytes"] for group in groups]
     rows = [
@@ -366,7 +371,7 @@ def _stacks(answer, choice):
 
 
 def _frames(group, start):
-    """The stack of GROUP, a line a frame."""
+    """The stack of GROUP, one line per frame."""
     frames = [
         escape(
             f"{wording.shorten(frame['filename'], start)}:{frame['line']} {frame['name']}"
@@ -403,7 +408,7 @@ def _extent(least):
 
 
 def _power(count):
-    """As size(), of a power of 2 of bytes."""
+    """As size(), for a power of 2 of bytes."""
     return size(count).replace(".00", "")
 
 
@@ -427,7 +432,7 @@ def _allocator(answer, instant):
     yield Table(("bytes", "what"), rows)
 
 
-# A line of the account of the whole GPU, in its order, and what people call it.
+# The lines of a whole GPU's account, in order, with their names for people.
 _GPU_LINES = (
     ("torch_allocated_bytes", "torch: allocated"),
     ("torch_pending_free_bytes", "torch: freed, waiting for another stream"),
@@ -487,7 +492,7 @@ def _apart(after_us, instant):
 
 
 def joined(notes: Iterable[str], sections: Iterable[list[Part]]) -> str:
-    """NOTES and SECTIONS as text, tables with their columns aligned and no more."""
+    """NOTES and SECTIONS as text, with aligned columns."""
     texts = (
         "".join(line + "\n" for part in parts for line in _plain(part))
         for parts in sections
@@ -508,7 +513,7 @@ def _cut(source) -> str:
 
 
 def _kind(group) -> str:
-    """The category of most of the bytes of a line, and whether there are others."""
+    """The category with most of a line's bytes, and whether there are others."""
     kinds = sorted(group["by_category"].items(), key=lambda item: -item[1])
     if not kinds:
         return ""

@@ -1,6 +1,6 @@
-"""What was live on a device at the peak or another instant, and which devices there are.
+"""Live memory on a device at the peak or another instant, and the devices.
 
-All figures come from the C core; this file asks for them.
+Asks the C core, which has all figures.
 """
 
 from memlab._errors import Error
@@ -26,14 +26,15 @@ CATEGORIES = (
 
 
 def devices(recording) -> list[int]:
-    """Indexes of the devices of RECORDING that have events or memory."""
+    """Indexes of the devices of RECORDING with events or memory."""
     counts = [recording.counts(i) for i in range(recording.device_count)]
     return [i for i, has in enumerate(counts) if has["events"] or has["segments"]]
 
 
 def peak(recording, device=None, at="peak") -> dict:
-    """The answer for one device at an instant, as instant.parse() takes it: of DEVICE, or
-    of the one that then has most."""
+    """The answer for one device at an instant, as for instant.parse(): DEVICE, or the
+    device with the most then.
+    """
     instant = _instant.parse(at)
     if device is not None:
         return answer_at(recording, device, instant)
@@ -44,7 +45,9 @@ def peak(recording, device=None, at="peak") -> dict:
 
 
 def lines(recording, device=None, functions=()) -> list[dict]:
-    """The tables of the lines of FUNCTIONS, or of those that hold most, for one device."""
+    """The tables of the lines of FUNCTIONS, or of those with the most bytes, for one
+    device.
+    """
     answer = peak(recording, device)
     device = answer["device"]
     tables = stack_lines.tables(recording, {device: answer}, functions)
@@ -52,15 +55,17 @@ def lines(recording, device=None, functions=()) -> list[dict]:
 
 
 def answer_at(recording, device, instant) -> dict:
-    """What was live on DEVICE at INSTANT, of instant.py.  Raises memlab.Error for one that
-    the recording does not have."""
+    """Live memory on DEVICE at INSTANT, of instant.py.  Raises memlab.Error if the
+    recording lacks it.
+    """
     return recording.peak(device, _instant.event(recording, device, instant))
 
 
 def choose_devices(recording, number=None, rank=None) -> list[int]:
-    """Indexes of the devices with events or memory that have the NUMBER in their process
-    and are of the RANK; None for any.  Raises memlab.Error where there is none, naming
-    those that there are."""
+    """Indexes of the devices with events or memory, with the NUMBER in their process
+    and of the RANK; None: any.  Raises memlab.Error, with the existing ones, if there
+    is none.
+    """
     found = devices(recording)
     numbers = {i: i for i in range(recording.device_count)}
     ranks = {}
@@ -84,7 +89,7 @@ def choose_devices(recording, number=None, rank=None) -> list[int]:
 
 
 def categories(answer) -> list[tuple[int, str]]:
-    """(bytes, category) of ANSWER, largest first; what is unknown by the reasons why."""
+    """(bytes, category) of ANSWER, largest first; unknown bytes by reason."""
     parts = [
         (count, category.replace("_", " "))
         for category, count in answer["by_category"].items()

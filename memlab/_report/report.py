@@ -1,6 +1,6 @@
-"""Answers for people and machines: what was live at the peak, as dict and as text.
+"""Reports of the peak for people and machines, as text and as a dict.
 
-All figures come from the C core; this file arranges and words them.
+The C core has the figures; this file arranges and words them.
 """
 
 import os
@@ -11,7 +11,7 @@ from memlab._report import verdict as _verdict
 from memlab._report.peaks import answer_at, devices
 from memlab._text.code import Code
 
-# The report of a recording without a device.
+# The report of a recording without devices.
 NOTHING = "No memory was allocated while recording."
 
 _GAPS_SHOWN = 5
@@ -20,10 +20,10 @@ _GAPS_SHOWN = 5
 def report(
     recording, file=None, functions=(), at="peak", only=None, source=None
 ) -> dict:
-    """The answers for all devices, as `memlab report --json` prints them.
+    """The answers for all devices, as in `memlab report --json`.
 
-    at: the instant, as instant.parse() takes it.  only: indexes of the devices; None for
-    all that have events or memory.  source: as for text().
+    at: the instant, as for instant.parse().  only: indexes of the devices; None: all
+    with events or memory.  source: as for text().
     """
     code = Code(recording, source)
     instant = parts.choose(at, functions=functions).instant
@@ -64,16 +64,16 @@ def text(
     by=(),
     source=None,
 ) -> str:
-    """The report for people: the first screen, the peak, what was live at it, the lines of
-    the functions that made it, the allocator's overhead, and, where OOM asks for it, the
+    """The report as text: the first screen, the peak, the live memory at it, the lines
+    of the functions that made it, the allocator's overhead and, if OOM requests it, the
     last out of memory.
 
-    device: an index; None for all that have events or memory.  lines: rows of the table
-    by source line.  start: the folder to which paths are shown relative; None for the
-    current one.  functions: names of those to show line by line; without any, those that
-    hold most; None for no such tables.  at: another instant, as instant.parse() takes
-    it.  by: tables to show, of line, module, category, stack and size, and nothing else.
-    source: a folder with the program's files, for what the recording has no text of.
+    device: an index; None: all with events or memory.  lines: rows of the table by
+    source line.  start: the folder to which paths are relative; None: the current one.
+    functions: names of functions to show line by line; empty: those with the most
+    bytes; None: none.  at: another instant, as for instant.parse().  by: the only
+    tables to show, of line, module, category, stack and size.  source: a folder with
+    the program's files, for lines whose text the recording lacks.
     """
 
     choice = parts.choose(
@@ -92,7 +92,7 @@ def text(
 
 
 def file_notes(file):
-    """Sentences about a recording's file that is not whole."""
+    """Sentences about a recording's incomplete file."""
     if file is None:
         return
     if file["state"] == "recording":

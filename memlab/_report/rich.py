@@ -1,6 +1,6 @@
-"""A report in colour on a terminal, by rich: tables that wrap in their columns, with bars.
+"""A report in colour on a terminal, by rich: tables with wrapped columns and bars.
 
-Owns what has which colour; the words are _report_parts'.
+Owns the colours; _report/parts.py has the words.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import os
 from memlab._report.parts import Heading, Listing, Said
 from memlab._text import terminal, wording
 
-# In columns of the terminal; the last of a table's wraps, but not in less than this.
+# In columns of the terminal.  A table's last column wraps, but is at least this wide.
 _INDENT, _GAP, _BAR, _LEAST_LAST = 2, 2, 12, 24
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-# What a share of at least so much is shown in.
+# Colours, from this share on.
 _HEAT = ((0.5, "bold red"), (0.1, "yellow"), (0, "green"))
 
 
 def coloured(notes, sections, stream) -> str | None:
     """NOTES and SECTIONS (lists of parts) with the terminal's codes, as wide as STREAM;
-    None where there are to be none: no terminal, NO_COLOR, or no rich."""
+    None without colour: no terminal, NO_COLOR, or no rich.
+    """
     if os.environ.get("NO_COLOR"):
         return None
     try:
@@ -39,7 +40,8 @@ def coloured(notes, sections, stream) -> str | None:
                     _print(console, part)
         return captured.get()
     except ImportError:
-        # Colour is no reason to fail: rich may be missing, or of another age.
+        # A report must not fail for its colour: rich may be missing, or of another
+        # version.
         return None
 
 
@@ -70,7 +72,9 @@ def _print_lines(console, lines):
 
 
 def _bars(part, width):
-    """Whether the Table PART has room for bars in WIDTH columns; None: not even without."""
+    """Whether the Table PART has room for bars in WIDTH columns; None: not even without
+    bars.
+    """
     widths = [max(len(row[i]) for row in part.lines()) for i in range(len(part.columns) - 1)]
     need = _INDENT + sum(width + _GAP for width in widths) + _LEAST_LAST
     if need > width:
@@ -104,7 +108,7 @@ def _table(part, bars, encoding):
 
 
 def _bar(portion, encoding):
-    """A bar as long as PORTION is of 1."""
+    """A bar as long as PORTION, of 1."""
     eighths = min(round(portion * _BAR * 8), _BAR * 8)
     bar = _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
     try:

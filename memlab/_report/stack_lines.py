@@ -1,7 +1,7 @@
-"""Tables of a function's lines with what memory did while each ran, for any recording.
+"""Tables of a function's lines with the memory while each ran, for any recording.
 
-The figures are the C core's (csrc/core/analysis/answers/stack_lines.h).  This file owns which functions
-are shown, what their source says, and the words of a table.
+The C core has the figures (csrc/core/analysis/answers/stack_lines.h).  This file owns
+which functions are shown, their source text, and the words of a table.
 """
 
 from memlab._errors import Error
@@ -9,7 +9,8 @@ from memlab._text.code import Code
 from memlab._text.wording import aligned, escape, share, shorten, size
 
 _FUNCTIONS_SHOWN = 3
-# Longer functions are shown where something happened, with this many lines around it.
+# Longer functions are shown only near lines with figures, with this many lines around
+# them.
 _WHOLE = 40
 _AROUND = 2
 _NAMES_LISTED = 12
@@ -27,7 +28,7 @@ _LEGEND = (
     "peak: most allocated on the device right after an allocation of the line",
     "allocated: in all, while the line ran; left: of that, not freed at the end",
 )
-# What is wrong with the source of a function, for people.
+# Problems with a function's source, in words.
 _SOURCE_WORDS = {
     "read": "",
     "newer": "its file changed after the recording: these lines may differ",
@@ -58,7 +59,7 @@ class Table:
         self.own_bytes = 0
 
     def answer(self) -> dict:
-        """It as `memlab report --json` has it."""
+        """The table as in `memlab report --json`."""
         return {
             "file": self.file,
             "function": self.name,
@@ -73,17 +74,18 @@ class Table:
         return None if self.source is None else self.source.line(number)
 
     def matches(self, wanted) -> bool:
-        """Whether WANTED, a name or FILE.py:name or module:name, means it."""
+        """Whether WANTED, a name or FILE.py:name or module:name, selects this function.
+        """
         place, _, name = wanted.rpartition(":")
         if place and not _is_in(place, self.file):
             return False
         if name in (self.recorded_name, self.name) or self.name.endswith("." + name):
             return True
-        # Which class a method is of, only its source tells.
+        # Only its source tells the class of a method.
         return self.source is None and name.endswith("." + self.recorded_name)
 
     def rank(self):
-        """Sorts what is to be shown first before the others."""
+        """Sort key: the most important first."""
         return (not self.user, -self.own_bytes, self.file, self.first, self.name)
 
 
@@ -95,7 +97,7 @@ def _is_in(place, file):
 
 
 def _split(function, code):
-    """The functions of one name in one file that FUNCTION has the lines of."""
+    """The functions with one name in one file that contain FUNCTION's lines."""
     lines = {line["line"]: line for line in function["lines"]}
     parts = code.split(function["file"], function["function"], list(lines))
     return [
@@ -105,8 +107,9 @@ def _split(function, code):
 
 
 def _of_device(recording, device, by_line, code, wanted):
-    """The tables of a device, those to be shown first before; of the functions for which
-    WANTED(function, bytes at the peak of its own lines) holds."""
+    """A device's tables, most important first, of the functions for which
+    WANTED(function, bytes at the peak of its own lines) holds.
+    """
     found = recording.lines(device)
     own = {}
     for group in by_line:
@@ -134,9 +137,9 @@ def tables(recording, peaks, names=(), code=None) -> dict[int, list[Table]]:
     """By device, the tables to show.
 
     peaks: the answers of recording.peak() by device.  names: of functions, as in
-    Table.matches; without any, those of the user whose lines hold most at the peak.
-    code: what their lines say; None for what the recording has of them.
-    Raises Error for a name that no function has.
+    Table.matches; empty: the user's functions whose lines have most at the peak.  code:
+    the text of lines; None: only the recording's.  Raises Error for a name that no
+    function has.
     """
     code = code or Code(recording)
     chosen = {}
@@ -180,7 +183,7 @@ def _no_such(name, recording, peaks, code):
 def text(chosen, whole, named, start=None):
     """The section of the report with the tables CHOSEN, as lines.
 
-    whole: allocated bytes at the peak.  named: the functions were asked for by name.
+    whole: allocated bytes at the peak.  named: the functions were requested by name.
     """
     if not chosen:
         return
@@ -238,7 +241,7 @@ def _table_text(table, whole, named, start):
 
 
 def _shown(table, by_number, named):
-    """The numbers of the lines to show of TABLE, of which BY_NUMBER has figures."""
+    """The numbers of TABLE's lines to show; BY_NUMBER has figures."""
     if table.source is None or not table.source.whole:
         return sorted(by_number)
     extent = range(table.first, table.last + 1)
@@ -251,7 +254,7 @@ def _shown(table, by_number, named):
 
 
 def _margin(lines):
-    """By how much all LINES are indented."""
+    """The common indentation of LINES."""
     wide = (line.expandtabs() for line in lines if line.strip())
     return min((len(line) - len(line.lstrip(" ")) for line in wide), default=0)
 

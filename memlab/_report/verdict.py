@@ -1,7 +1,7 @@
 """The verdict on a run in words: what happened, and why.
 
-All figures, what is told and in which order are the core's.  The words of what to change
-are in changes.py.
+The core has the figures, and chooses the findings and their order.  changes.py has the
+words of the changes.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from memlab._answers import Verdict
     from memlab._core import Recording
 
-# Changes are tried in replays of the whole run: of a longer one `memlab explain` does it.
+# Trials replay the whole run: for a longer one, `memlab explain` tries changes.
 _TRIED_EVENTS = 200_000
 
 _size = wording.size
 
 
 def of_device(recording: Recording, device: int) -> Verdict:
-    """The verdict on DEVICE, an index, with changes where the recording is short."""
+    """The verdict on DEVICE, an index, with changes if the recording is short."""
     events = recording.counts(device)["events"]
     return recording.verdict(device, trials=events <= _TRIED_EVENTS)
 
 
 def place(item, start=None) -> str:
-    """FILE:LINE FUNCTION of an item of a verdict, escaped; "" where it has none."""
+    """FILE:LINE FUNCTION of a verdict's item, escaped; "" if it has none."""
     if not item["file"]:
         return ""
     path = wording.shorten(item["file"], start)
@@ -47,7 +47,7 @@ _STAGES = {
 
 
 def stage(item) -> str:
-    """In which stage an item of a verdict is; "" where that is not known."""
+    """The stage of a verdict's item; "" if unknown."""
     return _STAGES.get(item["stage"], "")
 
 
@@ -75,7 +75,7 @@ def _growing(finding, start):
 
 
 def held(growing) -> str:
-    """Who holds what grows; "" where that is not known."""
+    """The holder of memory that grows; "" if unknown."""
     return f"held by {wording.escape(growing['holder'])}" if growing["holder"] else ""
 
 
@@ -121,7 +121,8 @@ _FINDINGS = {
 def sentences(
     verdict: Verdict, start: str | None = None, kinds: Container[str] = _FINDINGS
 ) -> list[str]:
-    """What of KINDS was found, the most urgent first; paths relative to the folder START."""
+    """The findings of KINDS, most urgent first; paths are relative to the folder START.
+    """
     return [
         _FINDINGS[finding["kind"]](finding, start)
         for finding in verdict["findings"]
@@ -130,7 +131,7 @@ def sentences(
 
 
 def lines(recording: Recording, device: int) -> list[str]:
-    """The verdict on DEVICE, an index, in lines: what was found, then what to change."""
+    """The verdict on DEVICE, an index, in lines: findings, then changes."""
     verdict = of_device(recording, device)
     said = sentences(verdict)
     for number, item in enumerate(verdict["changes"], 1):

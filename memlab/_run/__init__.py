@@ -1,1 +1,1 @@
-"""A program as it would run alone, under `memlab run` or `lines`, and its processes."""
+"""A program run unchanged, by `memlab run` or `lines`, and its processes."""

@@ -1,10 +1,10 @@
-"""The processes that a program under `memlab run` starts: which of them are recorded, as
-what number of rank, and what is said of all of them at the end.
+"""Processes started by a program under `memlab run`: which are recorded, under which
+number, and what the end's summary knows about each.
 
-A child is recorded from the moment at which it initialises CUDA, so whoever touches no GPU
-leaves no file.  The program is told nothing and its environment has nothing for this: what
-multiprocessing sends to a process that it starts anew brings memlab along, and a forked one
-has memlab already.  What is written of a recording is in _run/results.py.
+A child is recorded from its initialisation of CUDA, so a process without GPU leaves no
+file.  The program and its environment are not changed.  The data that multiprocessing
+sends to a new process bring memlab along; a forked process has memlab already.
+_run/results.py writes the files of a recording.
 """
 
 import contextlib
@@ -25,21 +25,21 @@ from memlab._run import commands as _commands
 from memlab._run import results
 from memlab._text import terminal
 
-# What multiprocessing runs at the end of a process: after all that has a priority.
+# multiprocessing runs this at a process's end, after everything with a priority.
 _LAST = -1_000_000
 # How long a process waits for its number while others take theirs.
 _PATIENCE_SECONDS = 10
 
-_family = None  # that of this process
+_family = None  # this process's
 
 
 class Family:
     """A run and the processes that its program starts.
 
-    plan: a dict of plain values, which each of them has:
-    folder, program, start: as those of results.Names.  register: the path of the list of the
-    processes that are recorded; id: its first line.  first, stride: the numbers there are.
-    recording: two of the arguments of results.start().
+    plan: a dict of plain values, known to each of them: folder, program, start: as
+    those of results.Names.  register: the path of the list of recorded processes; id:
+    its first line. first, stride: the available numbers.  recording: two of
+    results.start()'s arguments.
     """
 
     def __init__(self, plan):
@@ -47,8 +47,9 @@ class Family:
         self.register = Register(plan["register"], plan["id"])
 
     def join(self, cuda_ready):
-        """From now on CUDA_READY() is called when this process, or one that is forked of it,
-        has initialised CUDA, and processes that multiprocessing starts join too."""
+        """From now on, CUDA_READY() is called when this process, or one forked from it,
+        has initialised CUDA. Processes started by multiprocessing join too.
+        """
         global _family
         _family = self
         _when_imported("torch.cuda", lambda cuda: cuda._lazy_call(cuda_ready))
@@ -60,11 +61,11 @@ class Family:
             self.register.add(command=words)
 
     def numbers(self):
-        """The numbers that there are, lowest first."""
+        """The available numbers, lowest first."""
         return itertools.count(self.plan["first"], self.plan["stride"])
 
     def give(self, number):
-        """The file of the idle process, which has that NUMBER, gets out of the way."""
+        """Renames the file of the idle process with that NUMBER."""
         names = self.names(number)
         try:
             os.rename(names.path(".mlab"), names.hidden_path(".mlab"))
@@ -72,13 +73,13 @@ class Family:
             pass
 
     def names(self, number):
-        """Where the results of the process with that NUMBER lie."""
+        """The results' paths of the process with that NUMBER."""
         plan = self.plan
         return results.Names(plan["folder"], plan["program"], plan["start"], str(number))
 
 
 def known_rank():
-    """The rank of this process among several; None where nothing says that it has one."""
+    """This process's rank among several; None if unknown."""
     known = _names.ranks()
     return known["rank"] if known["world_size"] > 1 else None
 
@@ -87,12 +88,12 @@ def known_rank():
 
 
 class Register:
-    """A file with a line of JSON for each thing that became known of a process.
+    """A file with a line of JSON for each fact about a process.
 
-    A process is told by its `key`, from 0, which is the one of the run itself.  It has a
-    `pid`, a `number`, which no other has, and a `rank`, where one is known.  It may be
-    `idle`, which is to give its number away, or `failed`; `events` is False where it has no
-    file of its events, and `written` has the labels of what it wrote at its end.
+    `key` identifies a process, from 0, which is the run's own.  A process has a `pid`,
+    a unique `number`, and a `rank`, if known.  It may be `idle`, ready to give its
+    number away, or `failed`. `events` is False if it has no file of its events.
+    `written` has the labels of the files written at its end.
     """
 
     def __init__(self, path, run_id):
@@ -100,8 +101,9 @@ class Register:
         self._id = run_id
 
     def begin(self, number):
-        """Begins the list, of this run alone, with this process, whose number others may
-        have until it is recorded."""
+        """Begins the list, for this run alone, with this process.  Others may take its
+        number until it is recorded.
+        """
         file = results.open_own(self.path)
         try:
             os.ftruncate(file, 0)
@@ -118,11 +120,11 @@ class Register:
             pass
 
     def take(self, key, wanted, numbers, give):
-        """The entry of this process, with the number WANTED, or else the first of NUMBERS,
-        that no other process has.
+        """The entry of this process, with the number WANTED, or else the first of
+        NUMBERS that is free.
 
-        key: its own, None for a new one.  GIVE(number) is called where another, which is
-        idle, has that until now.
+        key: its own, None for a new one.  GIVE(number) is called if an idle process had
+        that number.
         """
         with self._held() as file:
             entries = self.entries()
@@ -139,12 +141,12 @@ class Register:
         return entry
 
     def add(self, **what):
-        """Adds what became known: of the process with that `key`, or a `command`."""
+        """Adds a fact: about the process with that `key`, or a `command`."""
         with self._held() as file:
             _put(file, what)
 
     def entries(self):
-        """A dict for each process, in the order in which they came."""
+        """A dict for each process, in the order of their start."""
         found = {}
         for line in self._lines():
             if "key" in line:
@@ -152,7 +154,7 @@ class Register:
         return list(found.values())
 
     def commands(self):
-        """The commands of other processes, lists of words, in their order."""
+        """The commands of other processes, lists of words, in order."""
         return [line["command"] for line in self._lines() if "command" in line]
 
     def _lines(self):
@@ -167,7 +169,7 @@ class Register:
 
     @contextlib.contextmanager
     def _held(self):
-        """The open file, while no other process writes to it."""
+        """The open file, locked against other writers."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             file = os.open(self.path, flags)
@@ -181,7 +183,7 @@ class Register:
                 time.sleep(0.001)
             yield file
         finally:
-            # Not by closing alone: a process that was forked meanwhile has it open too.
+            # Closing is not enough: a process forked meanwhile has it open too.
             fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
 
@@ -191,14 +193,14 @@ def _this():
 
 
 def _put(file, line):
-    # The line feed comes first: a line that found no room ends where the next begins.
+    # The line feed comes first: it ends a line that was cut for want of room.
     data = b"\n" + json.dumps(line).encode()
     if os.write(file, data) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _parsed(line):
-    """What LINE says; None where it was cut."""
+    """The value of LINE; None if it was cut."""
     try:
         return json.loads(line)
     except ValueError:
@@ -217,8 +219,9 @@ def _locked(file):
 
 
 class _Along:
-    """Runs when multiprocessing's data for a new process is unpickled there.  An import
-    that fails there fails no program."""
+    """Runs when multiprocessing's data for a new process is unpickled there.  If the
+    import fails, the program continues.
+    """
 
     def __init__(self, plan):
         self._plan = plan
@@ -249,7 +252,9 @@ def _bring_along(plan):
 
 
 class _Importing:
-    """The entry of sys.meta_path that sees the module NAME imported, and goes."""
+    """An entry of sys.meta_path that sees the import of the module NAME, then removes
+    itself.
+    """
 
     def __init__(self, name, call):
         self._name, self._call = name, call
@@ -273,7 +278,7 @@ class _Importing:
 
 
 def _when_imported(name, call):
-    """Calls CALL(module) when the module NAME has been imported."""
+    """Calls CALL(module) once the module NAME has been imported."""
     if name in sys.modules:
         call(sys.modules[name])
     else:
@@ -284,13 +289,14 @@ def _when_imported(name, call):
 
 
 def join(plan):
-    """This process, which has just begun, is one of the run of PLAN."""
+    """This process, just begun, joins the run of PLAN."""
     Family(plan).join(cuda_ready)
 
 
 def cuda_ready():
-    """Begins to record this process; inside torch's own initialisation, which nothing here
-    may reach."""
+    """Begins to record this process, inside torch's own initialisation, which no
+    failure here may reach.
+    """
     try:
         _record(_family)
     except Exception as error:
@@ -340,8 +346,9 @@ def _record(family):
 
 
 def _on_group(c10d, call):
-    """Calls CALL() when the process joins a group, or leaves it; before the end it may have
-    left it.  torch has no call for this."""
+    """Calls CALL() when the process joins a group, or leaves it: at the end it may
+    already have left. torch has no hook for this.
+    """
     original = getattr(c10d, "_update_default_pg", None)
     if original is None:
         return

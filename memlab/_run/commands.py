@@ -1,5 +1,6 @@
-"""Other programs that a program under `memlab run` starts with subprocess: they are not
-recorded, and this owns the command lines that would record them."""
+"""Command lines that would record other programs, which a program under `memlab run`
+starts with subprocess.
+"""
 
 import functools
 import os
@@ -7,8 +8,8 @@ import re
 import shlex
 import subprocess
 
-# What runs a script many times, by the name of its file or its module, with the option by
-# which it takes a module.
+# Programs that run a script many times, by the name of their file or module, with the
+# option that selects a module.
 _LAUNCHERS = {
     "torchrun": "-m",
     "torch.distributed.run": "-m",
@@ -19,17 +20,17 @@ _LAUNCHERS = {
 }
 _MODULE = ("-m", "--module")
 _PYTHON = re.compile(r"python[0-9.]*")
-# Options of the interpreter with a value of their own.
+# Interpreter options with a value of their own.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
-# torch's own, which compile.
+# torch's own compilers.
 _COMPILERS = "compile_worker"
 
 
 def recording(words, own):
-    """The command line that records what WORDS run, [] where none can; None where they run
-    no Python program, or memlab does already.
+    """The command line that records what WORDS run; [] if impossible; None if WORDS run
+    no Python program, or memlab already.
 
-    own: the words of memlab, as ["run", "--phantom"].
+    own: memlab's own words, as ["run", "--phantom"].
     """
     name = os.path.basename(words[0]) if words else ""
     if name in _LAUNCHERS:
@@ -52,8 +53,9 @@ def recording(words, own):
 
 
 def _launched(words, at, option, own):
-    """The words of a launcher, whose arguments begin AT, with memlab as the module that it
-    runs."""
+    """The words of a launcher, whose arguments begin AT, with memlab as the module that
+    it runs.
+    """
     for i in range(at, len(words)):
         if words[i] in _MODULE and i + 1 < len(words):
             if words[i + 1] == "memlab":
@@ -75,7 +77,7 @@ def is_launcher(words):
 
 
 def watch(tell):
-    """Calls TELL(words) of each command that this process runs with subprocess."""
+    """Calls TELL(words) for each command that this process runs with subprocess."""
     original = subprocess.Popen.__init__
 
     @functools.wraps(original)
@@ -84,7 +86,7 @@ def watch(tell):
         try:
             tell(_words(arguments[0] if arguments else options["args"]))
         except Exception:
-            # The program's command runs; that it is not told of harms nobody.
+            # The program's command runs; a missing report of it is harmless.
             pass
 
     subprocess.Popen.__init__ = __init__
@@ -99,7 +101,7 @@ def _words(command):
 
 
 def note(commands, own, program):
-    """What is told of COMMANDS, lists of words, at the end.
+    """The report of COMMANDS, lists of words, at the end.
 
     program: the words of the program that started them.
     """

@@ -1,9 +1,9 @@
-"""Who holds what grows: looked for while the program runs and when it ends, and noted in the
-recording.
+"""Holders of growing memory: searched while the program runs and at its end, and noted
+in the recording.
 
-A list that a function keeps dies with that function.  So the first look comes early, after
-some optimizer steps, and others after ever more; together they take a second at most.
-Nothing is raised into the program.
+A list in a function dies with the function, so the first search comes early, after some
+optimizer steps.  Further ones come at growing distances; together they take at most a
+second.  Nothing is raised into the program.
 """
 
 import os
@@ -17,12 +17,12 @@ from memlab._native import sources
 from memlab._objects import holders
 from memlab._record import optimizers
 
-# Steps before the first look: one more than tell a leak.
+# Steps before the first search: one more than a leak needs.
 _FIRST = 6
 _TIMES = 4
 _SECONDS = 1.0
 _LINES = 8
-# As many events and objects as are gone through in that time.
+# Events and objects that can be visited in that time.
 _EVENTS = 200_000
 _OBJECTS = 3_000_000
 
@@ -31,7 +31,7 @@ _KEY = re.compile(r"\[(?:\d+\]|[^\[\]]*\](?=`|$))")
 
 
 class Watch:
-    """Looks who holds what grows in SNAPSHOT, which records."""
+    """Searches for holders of growing memory in SNAPSHOT, while it records."""
 
     def __init__(self, snapshot):
         self._snapshot = snapshot
@@ -44,7 +44,7 @@ class Watch:
         snapshot._look = self.last_look
 
     def start(self):
-        """Looks at steps from now on."""
+        """Starts searching at steps."""
         if "torch" in sys.modules:
             optimizers.watch(self)
 
@@ -57,7 +57,7 @@ class Watch:
         if self._steps < self._next:
             return
         self._next *= _TIMES
-        # There is so much more to be looked at than the last time.
+        # There is this much more to visit than the last time.
         if self._last * _TIMES > self._left or os.getpid() != self._pid:
             self._stop()
             return
@@ -80,7 +80,7 @@ class Watch:
         optimizers.forget(self)
 
     def last_look(self, recording):
-        """Looks in RECORDING, which has all of the program."""
+        """Searches in RECORDING, which has the whole program."""
         optimizers.forget(self)
         try:
             found = self.look(recording)
@@ -92,7 +92,9 @@ class Watch:
             return False
 
     def look(self, recording):
-        """Notes who holds what grows in RECORDING; whether somebody does."""
+        """Notes the holders of growing memory in RECORDING; returns whether there are
+        any.
+        """
         if "torch" not in sys.modules:
             return False
         found = {
@@ -107,7 +109,7 @@ class Watch:
 
 
 def _events(snapshot):
-    """How many of all devices there are so far."""
+    """Number of events of all devices so far."""
     source = snapshot._source or sources.default()
     cuda = source == "cuda"
     devices = range(sys.modules["torch"].cuda.device_count() if cuda else 1)
@@ -115,14 +117,14 @@ def _events(snapshot):
 
 
 def _grows(recording):
-    """Whether a line grows of which no holder is known."""
+    """Whether a line without a known holder grows."""
     devices = range(recording.device_count)
     lines = [line for device in devices for line in recording.growth(device)["lines"]]
     return any(line["certain"] and not line["holder"] for line in lines)
 
 
 def _unknown(recording, device):
-    """The lines that grow and of which no holder is known."""
+    """Growing lines without a known holder."""
     lines = recording.growth(device)["lines"]
     return [line for line in lines if line["addresses"] and not line["holder"]][:_LINES]
 
@@ -135,7 +137,7 @@ def _look(recording, device, growing):
     known = {}
     live = [each for each in found if each is not None]
     places = [at for at, each in zip(addresses, found, strict=True) if each is not None]
-    # find() wants the only list.
+    # find() needs the only list.
     found = None
     for address, held in zip(places, holders.find(live), strict=True):
         known[address] = held
@@ -150,8 +152,9 @@ def _look(recording, device, growing):
 
 
 def _common(held):
-    """What holds most tensors, of each of which HELD is the list of holders; the nearest of
-    several.  "" where none is known."""
+    """The most frequent holder of the tensors, by HELD, each one's list of holders; of
+    several, the nearest. "" if none is known.
+    """
     times, kept = {}, {}
     for each in held:
         names = {}

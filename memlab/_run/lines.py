@@ -1,4 +1,4 @@
-"""`memlab lines`: a program as it would run alone, with line tables of some functions."""
+"""`memlab lines`: runs a program unchanged, with line tables of some functions."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ def run(options) -> int:
 
 
 def _say_missed(wanted):
-    """Now, not hours later when the program has ended."""
+    """Reported now, not hours later at the program's end."""
     terminal.show(f"memlab: {wanted.text}: {wanted.why_not()}", sys.stderr)
 
 
@@ -52,7 +52,7 @@ def _gpu(options, source):
 
 
 def _check_later(profiler, gpu, named):
-    """Makes sure that there is a GPU of that index, once the program uses one."""
+    """Checks that the GPU of that index exists, once the program uses one."""
     import torch
 
     def check():
@@ -67,7 +67,7 @@ def _check_later(profiler, gpu, named):
                     sys.stderr,
                 )
             else:
-                # A launcher that shows each process its own GPU alone.
+                # A launcher that shows each process only its own GPU.
                 profiler.target_gpu = "cuda:0"
         except Exception as error:
             terminal.say(f"memlab: lines of cuda:{gpu}: {error}", sys.stderr)
@@ -76,7 +76,7 @@ def _check_later(profiler, gpu, named):
 
 
 class _Tables:
-    """What is shown when the program ends: tables on its stdout, and in a file."""
+    """The output at the program's end: tables on its stdout, and in a file."""
 
     def __init__(self, options, profiler, wanted, columns):
         self._profiler = profiler
@@ -91,14 +91,14 @@ class _Tables:
         if self._rank != "0":
             stem, ending = os.path.splitext(path)
             path = f"{stem}_rank{self._rank}{ending}"
-        # The program may go to another folder.
+        # The program may change its working directory.
         path = os.path.abspath(path)
         if os.path.isdir(path) or not os.access(os.path.dirname(path), os.W_OK | os.X_OK):
             raise Error(f"cannot write to {path}; choose another --out")
         return path
 
     def _results(self):
-        """The tables, and a line for each name that none is called by."""
+        """The tables, and a line for each name without a function."""
         self._profiler.disable()
         codes, missing = [], []
         for wanted in self._wanted:
@@ -124,7 +124,7 @@ class _Tables:
         return f"\nRank {self._rank}:\n" if "RANK" in os.environ else ""
 
     def show(self):
-        """When the program has ended; whether the tables arrived."""
+        """At the program's end; returns whether the tables were written."""
         error = None
         tables, missing = self._results()
         self._write_file(tables)
@@ -144,7 +144,7 @@ class _Tables:
         self._stdout.flush()
 
     def write_at_once(self):
-        """When a signal ends the program, maybe in the middle of a print."""
+        """When a signal ends the program, possibly in the middle of a print."""
         tables, missing = self._results()
         self._write_file(tables)
         try:
@@ -157,7 +157,7 @@ class _Tables:
 
 
 def _put(file, text):
-    """Writes TEXT to a file descriptor, past what Python keeps for it."""
+    """Writes TEXT to a file descriptor, past Python's buffers."""
     rest = text.encode("utf-8", "backslashreplace")
     while rest:
         rest = rest[os.write(file, rest) :]

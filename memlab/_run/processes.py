@@ -1,7 +1,7 @@
-"""`memlab run`'s own process and those that its program starts, together: who has which
-number at the end, and the one summary of all.
+"""`memlab run`'s own process and those that its program starts: their final numbers,
+and one summary of all.
 
-How they come to be recorded is in _run/children.py.
+_run/children.py has them recorded.
 """
 
 import atexit
@@ -21,16 +21,15 @@ from memlab._text import terminal, wording
 
 
 class Processes:
-    """Those of one run.
+    """The processes of one run.
 
-    snapshot: the recording of this process, which waits for CUDA.  outputs: results.Names
-    of it, whose rank becomes that of this process.  recording: of each child, two of the
-    arguments of results.start().  write: writes the results of this process and returns
-    what results.write_results() does.  telling: a Telling.  note: makes what is told of
-    commands.
+    snapshot: this process's recording, which waits for CUDA.  outputs: its
+    results.Names, whose rank becomes this process's.  recording: for each child, two of
+    results.start()'s arguments.  write: writes this process's results, and returns as
+    results.write_results().  telling: a Telling.  note: words the report of commands.
 
-    Where the list of the others cannot be read, that is said, and this process is told
-    alone.
+    If the list of the others cannot be read, that is reported, and the summary has only
+    this process.
     """
 
     def __init__(self, snapshot, outputs, recording, write, telling, note):
@@ -43,18 +42,18 @@ class Processes:
         self._result = None, []  # of results.write_results()
         self._written = False
         self._numbered = False
-        self._waits = False  # what is left to do waits for the end of the others
+        self._waits = False  # the rest waits for the end of the others
         self._arrived = True
         self._family = self._new_family(recording)
         if self._family is not None:
-            # Before the program has any of its own: called last.
+            # Before the program's own handlers: called last.
             atexit.register(self._at_exit)
             self._family.join(self._cuda_ready)
 
     def _new_family(self, recording):
         outputs = self._outputs
         first = int(outputs.rank)
-        # Where RANK is set, other runs have the numbers between.
+        # If RANK is set, other runs have the numbers between.
         stride = max(_names.ranks()["world_size"], 1) if "RANK" in os.environ else 1
         family = children.Family(
             {
@@ -79,21 +78,23 @@ class Processes:
         return family
 
     def _cuda_ready(self):
-        """Within torch's own initialisation, here or in a process forked of this one."""
+        """Runs inside torch's own initialisation, here or in a process forked from this
+        one.
+        """
         if os.getpid() != self._pid:
             children.cuda_ready()
             return
         self._take_number()
 
     def _give_up(self, error):
-        """From here on the other processes are not known, because of ERROR."""
+        """From here on, the other processes are unknown, because of ERROR."""
         self._family = None
         terminal.say(
             f"memlab: what other processes recorded is not told: {error}", sys.stderr
         )
 
     def _take_number(self):
-        """From here on no other process may have the number of this one."""
+        """From here on, no other process may have this one's number."""
         if self._numbered or self._family is None:
             return
         self._numbered = True
@@ -112,13 +113,13 @@ class Processes:
         return self._numbered or not self._snapshot.waiting
 
     def _has_memory(self):
-        """Whether this process has used a GPU, for more than to look at it."""
+        """Whether this process has used a GPU beyond queries."""
         if not self._begun():
             return False
         try:
             return bool(peaks.devices(self._snapshot.stop().data()))
         except (Error, MemoryError):
-            # Whoever writes it says why.
+            # The writer reports the reason.
             return True
 
     def _write_own(self):
@@ -128,7 +129,7 @@ class Processes:
             self._result = self._write()
 
     def _known(self):
-        """What is known of each process, this one first; empty where it cannot be read."""
+        """The facts about each process, this one first; empty if unreadable."""
         if self._family is None:
             return []
         try:
@@ -138,18 +139,18 @@ class Processes:
             return []
 
     def _others(self):
-        """What is known of each other process that was recorded."""
+        """The facts about each other recorded process."""
         return [e for e in self._known() if e["key"] != 0 and "failed" not in e]
 
     def end(self):
-        """When the program has ended; whether its report arrived."""
+        """At the program's end; returns whether its report was written."""
         if self._has_memory():
             self._write_own()
         others = self._others()
         if self._family is None or not (others or multiprocessing.active_children()):
             return self._end_alone()
-        # They end with the interpreter, after what the program does at its exit: that
-        # begins here, for the status to come of it.
+        # The other processes end with the interpreter, after the program's exit
+        # handlers.  These run here, so that the status can follow from them.
         self._waits = True
         atexit._run_exitfuncs()
         return self._arrived
@@ -191,8 +192,8 @@ class Processes:
         return True
 
     def terminated(self):
-        """When a signal ends this process; the others may go on."""
-        # First what cannot wait.
+        """When a signal ends this process; the others may continue."""
+        # The most urgent work comes first.
         if self._has_memory():
             self._write_own()
         others = self._others()
@@ -207,7 +208,7 @@ class Processes:
             os.write(2, text.encode("utf-8", "backslashreplace"))
 
     def _drop(self):
-        """This process has recorded nothing, and others have."""
+        """This process has recorded nothing, but others have."""
         self._snapshot.stop()
         known = self._known()
         if self._outputs.events is not None and known:
@@ -216,7 +217,7 @@ class Processes:
             os.unlink(names.hidden_path(".mlab") if given else names.path(".mlab"))
 
     def _forget(self):
-        """Ends the list; returns the commands in it."""
+        """Ends the list; returns its commands."""
         if self._family is None:
             return []
         try:
@@ -234,9 +235,10 @@ class Processes:
     # ---- Numbers ----
 
     def _settle(self, entries):
-        """Gives each process of ENTRIES its rank as its number, where that became known too
-        late, and the others the lowest that are free; returns them in the order of their
-        numbers."""
+        """Gives each process of ENTRIES its rank as its number, if the rank became
+        known too late.  The others get the lowest free numbers.  Returns them in the
+        order of their numbers.
+        """
         settled = {}
         for entry in entries:
             if entry["rank"] is not None:
@@ -256,7 +258,7 @@ class Processes:
 
 
 class _Summary:
-    """What is told of the processes of ENTRIES.
+    """The summary of the processes of ENTRIES.
 
     own: the result of this process, which has the key 0.
     """
@@ -272,7 +274,7 @@ class _Summary:
                 entry["events"] = outputs.events is not None
 
     def tell(self, telling):
-        """Says it by TELLING, of each run of the program's that there was."""
+        """Writes it by TELLING, for each run that the program made."""
         for some in _by_run(self._entries):
             lines = [*self._files(some)]
             try:
@@ -281,18 +283,18 @@ class _Summary:
                 telling.say("\n".join([f"memlab: no summary: {error}", *lines]))
 
     def _read(self, entries):
-        """What ENTRIES recorded, together."""
+        """The recordings of ENTRIES, merged."""
         if len(entries) == 1 and entries[0]["key"] == 0 and self._own is not None:
             return self._own
         return merged.read_all([self._recording(entry) for entry in entries], quiet=True)
 
     def _labels(self, entry):
-        """Of what the process wrote in this run."""
+        """The labels of the files that the process wrote in this run."""
         events = ["Events"] if entry.get("events", True) else []
         return [*events, *entry.get("written", ())]
 
     def _recording(self, entry):
-        """The file with most events of a process."""
+        """A process's file with the most events."""
         labels = self._labels(entry)
         paths = self._family.names(entry["number"]).by_label()
         for label in ("Events", "Snapshot"):
@@ -301,7 +303,7 @@ class _Summary:
         raise Error(f"process {entry['pid']} could write no recording")
 
     def _files(self, entries):
-        """Lines on the files of ENTRIES; of those that have the same, one."""
+        """Lines on the files of ENTRIES; one line for those with the same files."""
         alike = {}
         for entry in entries:
             key = frozenset(self._labels(entry)), "written" in entry
@@ -320,7 +322,7 @@ class _Summary:
 
 
 def _by_run(entries):
-    """ENTRIES in lists of which none has a rank twice: a program may start its ranks again."""
+    """ENTRIES in lists without repeated ranks: a program may start its ranks again."""
     runs = []
     for entry in entries:
         rank = entry["rank"]
@@ -334,7 +336,7 @@ def _by_run(entries):
 
 
 def _rename(moves):
-    """Renames files, some to the names of others."""
+    """Renames files, some to each other's names."""
     waiting = []
     for old, new in moves:
         folder, name = os.path.split(old)

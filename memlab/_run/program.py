@@ -1,7 +1,8 @@
-"""A program in this process, as Python would run it alone: `memlab run`, `memlab lines`.
+"""Runs a program in this process as Python alone would: for `memlab run` and `memlab
+lines`.
 
-Owns how it starts (__main__, sys.argv, sys.path, on which device) and how it ends for
-whoever started it.
+Owns how it starts (__main__, sys.argv, sys.path, on which device) and how its end is
+reported.
 """
 
 import atexit
@@ -28,7 +29,7 @@ _NO_GPU = ("Found no NVIDIA driver", "No CUDA GPUs are available")
 
 
 def prepare(options) -> str:
-    """The source of what memory is measured: "cuda" or "cpu".
+    """The source of memory events: "cuda" or "cpu".
 
     Raises memlab.Error where the program or the source is not there, or torch has no code
     for the GPU.  It does not return where it starts this process anew: with --phantom on the
@@ -52,7 +53,7 @@ def prepare(options) -> str:
 
 
 def _refuse_without_code():
-    """Raises memlab.Error where torch has no code for the GPU that the phantom stands for."""
+    """Raises memlab.Error if torch has no code for the GPU of the phantom."""
     importlib.import_module("torch")  # which registers its code
     ask = ctypes.CDLL(None).memlab_phantom_refusal
     ask.restype = ctypes.c_char_p
@@ -68,8 +69,7 @@ def words(options) -> list[str]:
 
 
 def own_words(options) -> list[str]:
-    """The command of memlab's and its options, as they were given; before the program
-    runs."""
+    """memlab's command and options as given, before the program runs."""
     before = sys.argv[1 : len(sys.argv) - len(options.arguments) - 1]
     if options.module:
         del before[-1]
@@ -87,7 +87,7 @@ def described(source) -> str:
 
 
 def rank() -> str:
-    """Which of the processes of a distributed run this is; "0" where there is one."""
+    """The number of this process in a distributed run; "0" if there is one process."""
     text = os.environ.get("RANK", "0")
     if not text.isdigit():
         raise Error(f"RANK={text!r} is not a number: set it to the rank, or unset it")
@@ -95,7 +95,7 @@ def rank() -> str:
 
 
 def _module_exists(name):
-    """Whether the package that the module NAME lies in can be found; imports nothing."""
+    """Whether the package of the module NAME can be found; imports nothing."""
     sys.path.insert(0, os.getcwd())
     try:
         return importlib.util.find_spec(name.partition(".")[0]) is not None
@@ -117,8 +117,9 @@ def _become(command):
 
 
 def _restart_on_phantom(gpu):
-    """Replaces this process by one on the phantom device, where that is wanted; GPU ""
-    names none."""
+    """Replaces this process by one on the phantom device, if requested; GPU "": the
+    default.
+    """
     if gpu == "auto":
         if devices.gpu_present():
             return
@@ -134,12 +135,12 @@ def _restart_on_phantom(gpu):
 
 
 def run(options, finish, compiled=None) -> int:
-    """Runs the program, then calls FINISH(), and returns the program's exit status; 1 in
-    place of 0 where FINISH gives False, since the answer did not arrive.
+    """Runs the program, then calls FINISH(), and returns the program's exit status.
+    The status is 1 instead of 0 if FINISH returns False: the answer was not written.
 
-    COMPILED(code) is called with the code of a script before it runs.  A child that the
-    program forked returns too, without FINISH.  After Ctrl-C the process ends as the
-    program alone would have, so that a shell sees the interrupt.
+    COMPILED(code) is called with a script's code before it runs.  A child forked by the
+    program returns too, without FINISH.  After Ctrl-C the process ends as the program
+    alone would, so that a shell sees the interrupt.
     """
     process = os.getpid()
     status, interrupted = _execute(options, compiled)
@@ -163,8 +164,8 @@ def run(options, finish, compiled=None) -> int:
 def _execute(options, compiled):
     """(exit status, whether it was interrupted)"""
     sys.argv = [options.program, *options.arguments]
-    # The program's module stays __main__ after its end, as it does without memlab: for
-    # its threads and exit handlers, and so that the last look finds what it holds.
+    # The program's module stays __main__ after its end, as without memlab: for its
+    # threads and exit handlers, and so that the last search finds its objects.
     main = types.ModuleType("__main__")
     main.__builtins__ = builtins
     sys.modules["__main__"] = main
@@ -215,8 +216,9 @@ def _exit_status(code):
 
 
 def _show(error):
-    """Shows what ended the program as the interpreter does, without the frames that ran
-    it."""
+    """Shows the program's exception as the interpreter does, without the frames that
+    ran it.
+    """
     runners = (__file__, runpy.__file__, "<frozen runpy>")
     tb = error.__traceback__
     while tb is not None and tb.tb_frame.f_code.co_filename in runners:
@@ -241,8 +243,9 @@ def _name_the_phantom(error):
 
 
 def _wait_for_threads():
-    """As the interpreter does at its end: what they allocate belongs to the run."""
-    # Workers of executors end when these ask them to; all of them may be asked again.
+    """As the interpreter does at its end: these threads' allocations belong to the run.
+    """
+    # This asks workers of executors to end; it can be repeated.
     for ask in reversed(getattr(threading, "_threading_atexits", ())):
         ask()
     for thread in threading.enumerate():
@@ -251,12 +254,12 @@ def _wait_for_threads():
 
 
 def when_terminated(write, what) -> None:
-    """Where SIGTERM would end the program, calls WRITE() before it does; WHAT is written."""
+    """If SIGTERM would end the program, calls WRITE() first; WHAT names the output."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
 
     def on_terminate(number, frame):
-        # Not by print: the signal may have come in the middle of one.
+        # print is unsafe: the signal may have come in the middle of one.
         os.write(2, f"memlab: terminated; writing {what}\n".encode())
         try:
             write()
@@ -275,8 +278,8 @@ def when_terminated(write, what) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
     signal.signal(signal.SIGTERM, on_terminate)
-    # A forked child has nothing to write and dies at once, as it would alone. A signal
-    # that came before the child has its own handler would be lost: it waits that long.
+    # A forked child has nothing to write and dies at once, as without memlab.  A signal
+    # before the child has its own handler would be lost, so it is held until then.
     os.register_at_fork(before=hold, after_in_child=in_child, after_in_parent=let_in)
 
 
@@ -286,8 +289,7 @@ def _die_of(number):
 
 
 def flush(stdout) -> None:
-    """What the program printed on another stdout than its first, STDOUT, comes before what
-    is shown there."""
+    """If the program replaced its first stdout, STDOUT, flushes the other one first."""
     if sys.stdout is not stdout:
         try:
             sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""The ranks that a launcher started, each under `memlab run`: which of them are done.
+"""The ranks that a launcher started, each under `memlab run`: which of them have ended.
 
-Each rank locks a file of its own in the folder of the results as long as it lives.
+Each rank locks a file of its own in the results' folder while it lives.
 """
 
 import fcntl
@@ -9,20 +9,20 @@ import time
 
 from memlab._files import names as _names
 
-# How long the rank that tells of all waits for the others.
+# How long the summarizing rank waits for the others.
 _SECONDS = 10.0
 _EVERY = 0.05
 
 
 def others() -> range:
-    """The ranks of this run, where a launcher started several; else empty."""
+    """The ranks of this run if a launcher started several; else empty."""
     known = _names.ranks()
     launched = "RANK" in os.environ and known["world_size"] > 1
     return range(known["world_size"]) if launched else range(0)
 
 
 def wait(outputs, ranks) -> list[int]:
-    """Those of RANKS whose results are not there yet, after waiting for them."""
+    """The RANKS whose results are still missing, after waiting for them."""
     end = time.monotonic() + _SECONDS
     while True:
         missing = [r for r in ranks if str(r) != outputs.rank and not _is_done(outputs, r)]
@@ -32,7 +32,7 @@ def wait(outputs, ranks) -> list[int]:
 
 
 def _is_done(outputs, rank):
-    """Whether RANK has written what it has and ended."""
+    """Whether RANK has written its results and ended."""
     path = os.path.join(outputs.folder, f".rank{rank}.lock")
     try:
         lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -1,4 +1,5 @@
-"""What `memlab run` leaves of one process: its recording, its report, where they lie."""
+"""The files of one process under `memlab run`: its recording, its report, their paths.
+"""
 
 import errno
 import os
@@ -14,8 +15,9 @@ from memlab._text import terminal, wording
 
 
 def start(recording, path, max_file_bytes):
-    """A recording under way, of the arguments RECORDING, and the path of its file; without
-    one, and None, where that cannot be had."""
+    """A new recording with the arguments RECORDING, and the path of its file; if the
+    file cannot be made, a recording without one, and None.
+    """
     try:
         snapshot = MemorySnapshot(**recording, file=path, max_file_bytes=max_file_bytes)
         return snapshot.start(), path
@@ -26,10 +28,10 @@ def start(recording, path, max_file_bytes):
 
 
 class Names:
-    """Where the results of one process lie.
+    """The paths of one process's results.
 
-    folder: absolute, for the program may go to another.  program: its name.  start: the
-    folder where memlab was started.  rank: digits.
+    folder: absolute, because the program may change its working directory.  program:
+    its name. start: the folder where memlab was started.  rank: digits.
     """
 
     def __init__(self, folder, program, start, rank):
@@ -39,7 +41,7 @@ class Names:
         self.rank = rank
 
     def shown(self, path):
-        """PATH for people, who stand in the folder where memlab was started."""
+        """PATH for people, relative to the folder where memlab was started."""
         return wording.shorten(path, self.start)
 
     def path(self, ending):
@@ -57,11 +59,11 @@ class Names:
         return self.path(ending + ".pickle"), self.report_path(ending + ".txt")
 
     def of_rank(self, rank):
-        """Likewise of RANK, of the same run."""
+        """The same for RANK, of the same run."""
         return Names(self.folder, self.program, self.start, rank)
 
     def by_label(self):
-        """The paths of the results of a run that ends, by what they are."""
+        """The paths of a run's results, by label."""
         return {
             "Events": self.path(".mlab"),
             "Snapshot": self.path(".pickle"),
@@ -70,15 +72,16 @@ class Names:
         }
 
     def all(self):
-        """The paths of all that there may be, in one order whatever the rank."""
+        """All possible paths, in an order that is the same for all ranks."""
         own = self.by_label().values()
         return [*own, *self.oom_paths(False), *self.oom_paths(True)]
 
 
 def open_own(path):
-    """A descriptor of the file at PATH, a lock or a list of memlab's own, made where there
-    is none.  Raises OSError, also for what another may have put there: a link, or no file
-    of its own."""
+    """A descriptor of the file at PATH, a lock or list of memlab's own, made if
+    missing.  Raises OSError, also for anything that another user may have put there: a
+    link, or no regular file of this user.
+    """
     how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         lock = os.open(path, how, 0o600)
@@ -94,15 +97,16 @@ def open_own(path):
 
 
 def write_results(snapshot, outputs, watch):
-    """Writes the results, each on its own, and returns the recording, None without one, and
-    (label, path) of what was written; what was not is said."""
+    """Writes each result separately.  Returns the recording (None without one), and
+    (label, path) of the written files; failures are reported.
+    """
     written = []
 
     def attempt(what, make):
         try:
             return make()
         except (Error, OSError, MemoryError) as error:
-            # Python says nothing of memory.
+            # Python's MemoryError has no text.
             why = getattr(error, "strerror", None) or str(error) or "no memory is left"
             remedy = "make room for it, or choose another --out, and run again"
             terminal.say(f"memlab: {what} was not written: {why}; {remedy}", sys.stderr)
@@ -125,7 +129,7 @@ def write_results(snapshot, outputs, watch):
     recording = attempt("the recording", take)
     if recording is None:
         return None, written
-    # The least first: it may be all that there is room for.
+    # The smallest file comes first: there may be no room for more.
     text = attempt("the report", lambda: report.text(recording, start=outputs.start))
     if text is not None:
         data = text.encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""`memlab run`: a program as it would run alone, with its memory recorded."""
+"""`memlab run`: runs a program unchanged, and records its memory."""
 
 import fcntl
 import functools
@@ -57,7 +57,7 @@ def run(options) -> int:
 
 
 class _Outputs(results.Names):
-    """The folder of the results, held by one process at a time for each rank."""
+    """The results' folder, held by one process at a time for each rank."""
 
     def __init__(self, options):
         folder = options.out
@@ -67,7 +67,7 @@ class _Outputs(results.Names):
             os.getcwd(),
             _program.rank(),
         )
-        self.events = None  # path of the file of all events, where there is one
+        self.events = None  # path of the file of all events, if there is one
         try:
             os.makedirs(self.folder, exist_ok=True)
             self._lock = results.open_own(self.hidden_path(".lock"))

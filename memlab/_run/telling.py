@@ -1,4 +1,4 @@
-"""What `memlab run` says at the end: the first screen, on stderr."""
+"""`memlab run`'s output at the end: the first screen, on stderr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memlab._report import first_screen, peaks, report
 from memlab._run import ranks as _ranks
 from memlab._text import terminal, wording
 
-# In the order in which people look into them.
+# In the order of their use.
 _FILES = (
     ("Report", "the full report"),
     ("Page", "the page"),
@@ -22,20 +22,22 @@ _FILES = (
 
 
 class Telling:
-    """Says it on the stderr that the program began with; nothing where quiet."""
+    """Writes to the stderr that the program began with; nothing if quiet."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
         self._stderr = sys.stderr
 
     def say(self, text: str) -> None:
-        """TEXT in lines that the terminal has room for."""
+        """Writes TEXT in lines of the terminal's width."""
         if not self._quiet:
             terminal.show(text, self._stderr)
 
     def result(self, result, outputs) -> bool:
-        """What RESULT, of results.write_results(), says; of several ranks the first says it of
-        all, and one that ran out of memory of itself. Whether there is a recording."""
+        """Reports RESULT, from results.write_results().  Of several ranks, the first
+        reports for all, and a rank that ran out of memory for itself.  Returns whether
+        there is a recording.
+        """
         recording, written = result
         if recording is None:
             return False
@@ -65,8 +67,9 @@ class Telling:
         self.recording(recording, outputs, files_of_ranks(outputs, labels, there), notes)
 
     def recording(self, recording, outputs, lines, missing=()) -> None:
-        """The first screen of RECORDING and LINES on its files, whose folder OUTPUTS knows;
-        MISSING are sentences about what is not in it."""
+        """Writes the first screen of RECORDING with LINES on its files, in OUTPUTS'
+        folder; MISSING: sentences about missing data.
+        """
         if self._quiet:
             return
         notes = [*report.file_notes(recording.file), *missing]
@@ -83,14 +86,14 @@ class Telling:
 
 
 def _recording_of(outputs, rank):
-    """The file of RANK with most events; None where it has left none."""
+    """RANK's file with the most events; None if it left none."""
     names = (f"rank{rank}.mlab", f"rank{rank}.pickle")
     paths = [os.path.join(outputs.folder, name) for name in names]
     return next(filter(os.path.exists, paths), None)
 
 
 def _names(outputs, labels):
-    """The names of the files that OUTPUTS has of LABELS, with what they are."""
+    """The names of OUTPUTS' files of LABELS, with their meaning."""
     paths = outputs.by_label()
     return [
         os.path.basename(paths[label]) + (f" ({words})" if words else "")
@@ -100,14 +103,14 @@ def _names(outputs, labels):
 
 
 def files(outputs, labels) -> list[str]:
-    """Where the files of LABELS lie."""
+    """The paths of the files of LABELS."""
     names = ", ".join(_names(outputs, labels))
     folder = wording.escape(outputs.shown(outputs.folder))
     return [f"Files in {folder}: {names}"] if names else []
 
 
 def files_of_ranks(outputs, labels, ranks) -> list[str]:
-    """Likewise of each of RANKS, whose files are named as those of OUTPUTS."""
+    """The same for each of RANKS, whose files are named like those of OUTPUTS."""
     names = _names(outputs.of_rank("N"), labels)
     if 0 in ranks and "Report" in labels:
         names.insert(0, os.path.basename(outputs.of_rank("0").report_path()))

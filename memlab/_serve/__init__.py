@@ -1,1 +1,1 @@
-"""What is answered over HTTP: the page, and figures for Prometheus."""
+"""HTTP servers: the page, and figures for Prometheus."""

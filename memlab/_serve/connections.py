@@ -1,8 +1,8 @@
-"""HTTP connections, of which none can hold a thread, a place or the process.
+"""HTTP connections, none of which can block a thread, a slot or the process.
 
-Owns the listening socket and the one loop that reads heads of requests and sends answers.
-Who asks for nothing within the time of a head goes, and so does the oldest of too many
-that were not trusted yet.  What is answered is the handler's.
+Owns the listening socket, and the one loop that reads request heads and sends answers.
+A client that sends no complete head in time is disconnected.  So is the oldest of too
+many untrusted ones. The handler makes the answers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HEAD_SECONDS = 10.0
-# Of one that is trusted, to take the next piece or to ask for something else.
+# For a trusted one to take the next piece or to send another request.
 _IDLE_SECONDS = 60.0
 _HEAD_BYTES = 1 << 16
-# Not trusted yet: the oldest makes room.  Trusted: a browser opens six.
+# Untrusted: the oldest makes room.  Trusted: a browser opens six.
 _MOST_STRANGERS = 32
 _MOST_TRUSTED = 32
 _PAUSE_SECONDS = 1.0
@@ -43,8 +43,9 @@ class _Connection:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one request, whose head is there: what is written to wfile goes out, then
-    the pieces of body."""
+    """Answers one request with a complete head: the output is what was written to
+    wfile, then the pieces of body.
+    """
 
     body: Iterator[bytes] = iter(())
 
@@ -68,7 +69,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Server:
-    """Answers at ADDRESS, (host, port), by HANDLER once run() is called.  Raises OSError."""
+    """Serves at ADDRESS, (host, port), by HANDLER once run() is called.  Raises
+    OSError.
+    """
 
     def __init__(self, address, handler):
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -81,7 +84,7 @@ class Server:
         self._connections = []  # the oldest first
 
     def run(self) -> None:
-        """Answers until it is closed or interrupted."""
+        """Serves until it is closed or interrupted."""
         with self.socket, selectors.DefaultSelector() as self._selector:
             self._selector.register(self.socket, selectors.EVENT_READ)
             try:
@@ -97,7 +100,7 @@ class Server:
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            # run() saw it first, and has closed the socket.
+            # run() noticed first, and has closed the socket.
             pass
 
     def _turn(self):
@@ -117,8 +120,8 @@ class Server:
             channel, _ = self.socket.accept()
         except OSError as error:
             if not isinstance(error, BlockingIOError):
-                # Where the program has no descriptor left the reader still waits: asking
-                # for it again and again would take the time of a core.
+                # If the program has no descriptor left, the client still waits:
+                # retrying without a pause would use a whole core.
                 self.closed.wait(_PAUSE_SECONDS)
             return
         channel.setblocking(False)
@@ -134,7 +137,7 @@ class Server:
             self._drop(strangers[0])
 
     def _advance(self, connection):
-        """One step, so that each has its turn."""
+        """Advances one step, so that each connection has its turn."""
         try:
             if connection.pieces is None:
                 self._receive(connection)
@@ -143,7 +146,7 @@ class Server:
         except BlockingIOError:
             pass
         except Exception:
-            # A reader that went away, or asked for what no handler understands.
+            # The client is gone, or sent a request that no handler understands.
             self._drop(connection)
 
     def _receive(self, connection):
@@ -153,7 +156,7 @@ class Server:
             self._drop(connection)
 
     def _answer(self, connection):
-        """Begins the answer to what was asked; False where its head is not whole."""
+        """Begins the answer to the request; False if its head is incomplete."""
         end = _END.search(connection.asked)
         if end is None:
             return False
@@ -189,11 +192,12 @@ class Server:
             return
         connection.pieces = None
         self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
-        # It may have asked for more at once.
+        # The client may have sent the next request already.
         self._answer(connection)
 
     def _extend(self, connection):
-        # The answer to an untrusted request is short: its time is that of the head.
+        # The answer to an untrusted request is short: its time limit is that of the
+        # head.
         if connection.trusted:
             connection.deadline = time.monotonic() + _IDLE_SECONDS
 

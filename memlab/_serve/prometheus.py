@@ -1,7 +1,7 @@
-"""An endpoint that Prometheus reads figures from, in its text format 0.0.4.
+"""An endpoint for Prometheus, in its text format 0.0.4.
 
-Owns the thread of the server and the format.  A reading gets the figures that were last
-published; it never touches a GPU.
+Owns the endpoint's thread and the format.  A request gets the last published figures;
+it never uses a GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 
 from memlab._serve import connections
 
-# Others are gauges under their own name.
+# Others are gauges under their own names.
 _KNOWN = {
     "memory/allocated_bytes": "Bytes of tensors in torch's allocator.",
     "memory/peak_allocated_bytes": "The most allocated bytes, by torch's own peak.",
@@ -36,7 +36,7 @@ _ENDINGS = {
 
 
 def parse_address(where: object) -> tuple[str, int]:
-    """(host, port) of a port or "HOST:PORT".  Raises ValueError or TypeError."""
+    """(host, port) from a port or "HOST:PORT".  Raises ValueError or TypeError."""
     host, port = "127.0.0.1", where
     if isinstance(where, str):
         host, _, port = where.rpartition(":")
@@ -81,7 +81,7 @@ def _number(value):
 
 
 class Endpoint:
-    """Serves /metrics at HOST and PORT, 0 for any free one.  Raises OSError."""
+    """Serves /metrics at HOST and PORT; 0: any free port.  Raises OSError."""
 
     def __init__(self, host: str, port: int) -> None:
         self._server = connections.Server((host, port), _Handler)
@@ -93,15 +93,15 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Its host and port."""
+        """The endpoint's host and port."""
         return self._server.server_address[:2]
 
     def publish(self, metrics: dict[str, float], labels: dict[str, str]) -> None:
-        """METRICS are what is read from now on."""
+        """From now on, requests get METRICS."""
         self._server.published = metrics, labels
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the endpoint."""
         self._server.close()
 
 

@@ -1,8 +1,8 @@
-"""A page that is too large for one file, served to this machine's own browser.
+"""Serves a page that is too large for one file to this machine's own browser.
 
-Owns the server: 127.0.0.1 alone, a random port, and a path with a secret token, without
-which nothing is answered.  The page's blobs lie in one file without a name, and go out by
-byte ranges as the page asks for them.
+Owns the server: only 127.0.0.1, a random port, and a path with a secret token, without
+which there is no answer.  The page's blobs are in one file without a name; the page
+requests them by byte ranges.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})?", re.ASCII)
 
 
 class Server:
-    """Serves the page of HEAD and BLOBS, with arguments as in page.served(); run() does
-    so until it is interrupted or closed.
+    """Serves the page of HEAD and BLOBS, with arguments as in page.served(); run()
+    serves until it is interrupted or closed.
 
-    url: where the page is.  Raises OSError where there is no port, and Error where there
-    is no room for the page's data.
+    url: the page's address.  Raises OSError without a port, and Error without room for
+    the page's data.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Server:
 
 
 def _stored(blobs):
-    """(a file of BLOBS that has no name, where each begins and the last ends)."""
+    """(a nameless file with BLOBS, where each begins and the last ends)"""
     offsets = [0]
     try:
         file = tempfile.TemporaryFile(prefix="memlab")
@@ -101,12 +101,13 @@ class _Handler(connections.Handler):
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse_method
 
     def _allowed(self):
-        """Whether it is for one of the two paths, and came by this machine's address: not
-        by a name that an untrusted page made lead here."""
+        """Whether the request is for one of the two paths and used this machine's
+        address: not a name that an untrusted page pointed here.
+        """
         hosts = self.headers.get_all("Host", ())
         token = f"/{self.server.token}/"
         paths = (token, token + "blobs")
-        # Compared in constant time; paths are text that may hold anything.
+        # Compared in constant time; paths may contain any text.
         given = self.path.encode("utf-8", "surrogateescape")
         known = [hmac.compare_digest(given, path.encode()) for path in paths]
         return any(known) and len(hosts) == 1 and hosts[0] in self.server.hosts
@@ -154,6 +155,6 @@ class _Handler(connections.Handler):
         self.end_headers()
 
     def _refuse(self, status, **headers):
-        # What else was sent with it is not read.
+        # The request's body is not read.
         self.close_connection = True
         self._begin(status, "text/plain", 0, Connection="close", **headers)

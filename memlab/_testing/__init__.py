@@ -1,1 +1,1 @@
-"""What the plugin for pytest does."""
+"""The implementation of the plugin for pytest."""

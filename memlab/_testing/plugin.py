@@ -1,7 +1,8 @@
-"""What the fixture `memory` of pytest_memlab.py does: a block's memory against limits.
+"""The implementation of pytest_memlab.py's fixture `memory`: a block's memory against
+limits.
 
-Owns what counts as used and as left behind, the file of baselines, and the words of a
-failure.  Figures are the allocator's own, from a recording of the block.
+Owns the meaning of used and left-behind memory, the file of baselines, and the words of
+a failure. Figures are the allocator's own, from a recording of the block.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ _LINES_SHOWN = 10
 _LINES_KEPT = 100
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
-# Of one run of pytest: "updates", baselines by name by file, "lower", sentences about those
-# that could be, and "failed", about files that could not be written.
+# Of one run of pytest: "updates": baselines by name by file; "lower": sentences about
+# baselines that could be lower; "failed": sentences about files that could not be
+# written.
 _found = pytest.StashKey[dict]()
 
 
@@ -47,7 +49,7 @@ def size(value: object, name: str) -> int:
 
 
 def _allowance(tolerance, whole):
-    """Bytes by which the peak may be above WHOLE."""
+    """Bytes by which the peak may exceed WHOLE."""
     share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", str(tolerance).strip())
     if share is not None:
         return int(whole * float(share[1]) / 100)
@@ -55,7 +57,7 @@ def _allowance(tolerance, whole):
 
 
 class Memory:
-    """The fixture: called, it gives a Block."""
+    """The fixture: a call returns a Block."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self._request = request
@@ -70,8 +72,9 @@ class Memory:
         tolerance: int | str = 0,
         device: str | None = None,
     ) -> Block:
-        """A block to check, as a context manager.  Raises ValueError for what makes no
-        sense, memlab.Error where there is nothing to record."""
+        """A block to check, as a context manager.  Raises ValueError for an invalid
+        argument, memlab.Error if there is nothing to record.
+        """
         if baseline is not None:
             if not isinstance(baseline, str) or not baseline:
                 raise ValueError(f"baseline: {baseline!r} is not a name")
@@ -87,8 +90,9 @@ class Memory:
 
 
 class Block:
-    """What a block used, after it: peak_bytes beyond what was there, and leaked_bytes that
-    it allocated and that are there still; of the device with the most."""
+    """The memory of a finished block, on the device with the most: peak_bytes beyond
+    the memory before it, and leaked_bytes that it allocated and did not free.
+    """
 
     def __init__(self, request, max, leaks, baseline, tolerance, device) -> None:
         self.peak_bytes = 0
@@ -115,7 +119,7 @@ class Block:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         __tracebackhide__ = True
         if kind is None:
-            # What only a cycle holds is garbage, not a leak.
+            # Memory held only by a cycle is garbage, not a leak.
             gc.collect()
         self._snapshot.stop()
         if kind is None:
@@ -195,9 +199,9 @@ _prepared: set = set()
 
 
 def _prepare(source, index):
-    """The first products of matrices of a process, in the thread of backward passes too,
-    make workspace of cuBLAS and cuBLASLt (of sums of both kinds) that stays: it would
-    count for the test that happens to be first."""
+    """A process's first matrix products, in the backward thread too, make workspaces of
+    cuBLAS and cuBLASLt that stay.  They would count for the first test that runs.
+    """
     if source != "cuda":
         return
     import torch
@@ -226,8 +230,9 @@ def _torch_version():
 
 
 class _Use:
-    """On one device: bytes beyond what was there at the peak, bytes left at the end, and
-    the lines of both, of what the block itself allocated."""
+    """On one device: bytes beyond those before, at the peak and at the end, and the
+    lines of both, for the block's own allocations.
+    """
 
     def __init__(self, recording, device):
         counts = recording.counts(device)
@@ -263,7 +268,7 @@ class _Use:
         yield from _table(self._at_end)
 
     def entry(self):
-        """What a baseline has of it."""
+        """The baseline's entry."""
         lines = {}
         for group in self._at_peak[:_LINES_KEPT]:
             key = _key(group)
@@ -294,12 +299,12 @@ class _Use:
 
 
 def _own(answer):
-    """The lines of what the block allocated itself."""
+    """The lines of the block's own allocations."""
     return [g for g in answer["by_line"] if g["phase"] != "before_recording"]
 
 
 def _key(group):
-    """A line by what it says rather than by its number, which every edit moves."""
+    """A line by its text, not by its number, which every edit changes."""
     if not group["file"]:
         return f"({group['reason']})"
     place = os.path.basename(group["file"])
@@ -330,9 +335,9 @@ def _table(groups):
 
 
 def read(path: str) -> dict:
-    """The baselines of the file at PATH by name; none where there is no file.
+    """The baselines in the file at PATH by name; none without the file.
 
-    Raises memlab.Error for a file that is none of baselines.
+    Raises memlab.Error for a file without baselines.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -352,7 +357,7 @@ def read(path: str) -> dict:
 
 
 def _check_entry(entry):
-    """Raises an error of any kind for one that is none."""
+    """Raises an error of any kind for an invalid entry."""
     counts = []
     for device in entry["devices"].values():
         counts += [device["peak_bytes"], *device["lines"].values()]
@@ -361,12 +366,12 @@ def _check_entry(entry):
 
 
 def found(config: pytest.Config) -> dict:
-    """What the run of CONFIG found, to add to; plain data."""
+    """The findings of CONFIG's run, to be extended; plain data."""
     return config.stash.setdefault(_found, {"updates": {}, "lower": [], "failed": []})
 
 
 def add(config: pytest.Config, more: dict) -> None:
-    """Puts MORE, which another process found, to what the run of CONFIG did."""
+    """Adds MORE, another process's findings, to those of CONFIG's run."""
     here = found(config)
     here["lower"] += more["lower"]
     for path, entries in more["updates"].items():
@@ -374,8 +379,9 @@ def add(config: pytest.Config, more: dict) -> None:
 
 
 def write(news: dict) -> bool:
-    """Puts the updates of NEWS in place of the baselines of their names; whether all are
-    written."""
+    """Replaces baselines by NEWS' updates of the same names; returns whether all are
+    written.
+    """
     for path, entries in list(news["updates"].items()):
         try:
             content = {"version": _VERSION, "baselines": {**read(path), **entries}}
@@ -388,7 +394,7 @@ def write(news: dict) -> bool:
 
 
 def summary(news: dict) -> list[str]:
-    """What the end of a run says of NEWS."""
+    """The report of NEWS at a run's end."""
     said = [
         f"memory baselines: {len(entries)} in {wording.shorten(path)}"
         for path, entries in sorted(news["updates"].items())

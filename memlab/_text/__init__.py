@@ -1,1 +1,1 @@
-"""Text: sizes and places in words, terminals, arguments, code, tables of lines."""
+"""Text: sizes and places, terminals, arguments, code, tables of lines."""

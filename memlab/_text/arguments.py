@@ -1,4 +1,5 @@
-"""argparse for memlab's commands: help and version that do not arrive are an error."""
+"""argparse for memlab's commands: help and version that cannot be written are an error.
+"""
 
 import argparse
 import sys
@@ -7,10 +8,10 @@ from memlab._text import terminal
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises Error where what was asked for, as by --help, cannot be written."""
+    """Raises Error if requested output, as of --help, cannot be written."""
 
     def _print_message(self, message, file=None):
-        # argparse passes over what its stream refuses.
+        # argparse ignores errors of its stream.
         if message and file is sys.stdout:
             terminal.answer(message.removesuffix("\n"))
         else:

@@ -1,8 +1,8 @@
-"""What lines of a program's code say, and of which functions they are.
+"""The text of a program's lines of code, and their functions.
 
-Owns the reading of Python's sources: by the recorder those of the program that runs here,
-and for a report those in the one folder that somebody names.  What a recording names is
-never opened: an untrusted recording would show the files of its reader.
+Owns the reading of Python sources: by the recorder, those of the running program; for a
+report, those in a folder named by the user.  Names from a recording are never opened as
+files: an untrusted recording could show its reader's files.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import NamedTuple
 
 from memlab._errors import Error
 
-# No program's source.
+# Above the size of any program's source.
 _MOST_BYTES = 8 << 20
-# Longer ones take a program that trains too long.
+# Larger files would delay a training program too long.
 _MOST_BYTES_RECORDED = 1 << 20
-# What may be parsed while a step waits for it.
+# Bytes that may be parsed while a step waits.
 MOST_BYTES_AT_STEP = 128 << 10
 _MOST_TEXT = 400
 _MOST_PATH = 4096
-# Of TorchScript's frames, whatever functions were put into one.
+# For TorchScript's frames, whatever functions were inlined.
 _INLINED = ("<forward op>", "<backward op>")
 _NODES = {
     ast.Lambda: "<lambda>",
@@ -37,10 +37,10 @@ _NODES = {
     ast.DictComp: "<dictcomp>",
     ast.GeneratorExp: "<genexpr>",
 }
-# A backslash and what it is before; of quotes, ends of lines and itself it counts where a
-# string ends, of all else Python may warn.
+# A backslash with the following character.  Before quotes, line ends and itself, it
+# affects where a string ends; for others, Python may warn.
 _ESCAPE = re.compile(r"\\(?:([\n\r'\"\\])|N\{[^}\n]*\}|(.))")
-# A number that a word follows at once, of which Python warns, too.
+# A number directly followed by a word, which also makes Python warn.
 _NUMBER = re.compile(
     r"(?<![\w.])(0[xX][\da-fA-F_]+|0[oO][0-7_]+|0[bB][01_]+"
     r"|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d[\d_]*)?[jJ]?)"
@@ -49,8 +49,7 @@ _NUMBER = re.compile(
 
 
 class Scope(NamedTuple):
-    """A function: its first and last line, 0 where they are not known, and its name with
-    those around it."""
+    """A function: its first and last line (0: unknown), and its qualified name."""
 
     first: int
     last: int
@@ -58,13 +57,13 @@ class Scope(NamedTuple):
 
 
 class Source:
-    """The text of a Python file, and where its functions are.
+    """The text of a Python file, and the extents of its functions.
 
-    tree: of its text, as ast.parse() gives it, or None: its functions are not asked for.
-    changed_us: when the file last changed.
+    tree: from ast.parse(), or None if functions are not needed.  changed_us: the file's
+    last change.
     """
 
-    # All lines are there, not only those of frames.
+    # All lines are present, not only those of frames.
     whole = True
 
     def __init__(self, lines: list[str], tree: ast.Module | None, changed_us: int):
@@ -80,7 +79,8 @@ class Source:
             nodes += [(child, inner) for child in ast.iter_child_nodes(node)]
 
     def _enter(self, node, outer):
-        """Notes the scope that NODE opens, if it does; what names in it begin with."""
+        """Notes the scope that NODE opens, if any; returns the prefix of names in it.
+        """
         named = isinstance(
             node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         )
@@ -95,7 +95,7 @@ class Source:
         return whole + ("." if isinstance(node, ast.ClassDef) else ".<locals>.")
 
     def scope(self, name: str, line: int) -> Scope | None:
-        """The innermost scope of that NAME which has LINE, or None."""
+        """The innermost scope with that NAME that contains LINE, or None."""
         scopes = self._scopes.get(name, ())
         if name in _INLINED:
             scopes = [scope for named in self._scopes.values() for scope in named]
@@ -106,7 +106,7 @@ class Source:
         return number <= len(self._lines)
 
     def line(self, number: int) -> str:
-        """The text of line NUMBER; "" for one that there is not."""
+        """The text of line NUMBER; "" if it does not exist."""
         return self._lines[number - 1].rstrip() if number <= len(self._lines) else ""
 
 
@@ -114,7 +114,7 @@ def _read(path, most):
     """(text, unix microseconds of its last change) of the file at PATH, or None."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         return None
-    # It may have become a pipe, which must not stop us.
+    # It may have become a pipe, on which an open must not block.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with open(path, "rb", opener=lambda p, _: os.open(p, flags)) as file:
         status = os.fstat(file.fileno())
@@ -122,7 +122,7 @@ def _read(path, most):
     if not data or len(data) > most or b"\0" in data:
         return None
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    # Python's lines end where this says, not at every character of str.splitlines.
+    # These are Python's line ends; str.splitlines has more.
     text = io.TextIOWrapper(io.BytesIO(data), encoding).read()
     return text, status.st_mtime_ns // 1000
 
@@ -131,8 +131,9 @@ def _read(path, most):
 
 
 def _cell(path):
-    """(text, 0) of what was typed in a notebook, or None: the loaders of modules, which
-    may be in the cache, too, are not called."""
+    """(text, 0) of a notebook's cell, or None.  The cache may also have modules'
+    loaders, which are not called.
+    """
     entry = linecache.cache.get(path, ())
     if len(entry) != 4 or entry[1] is not None:
         return None
@@ -153,8 +154,8 @@ def _own_text(path):
 
 
 def _tree(text):
-    # Warnings would be the program's, and to catch them changes what its other threads
-    # are told of.
+    # Warnings would appear as the program's.  Catching them changes the filters of its
+    # other threads.
     def plain(match):
         return match[0] if match[1] else "/" + (match[2] or "")
 
@@ -162,23 +163,23 @@ def _tree(text):
 
 
 class Reader:
-    """Reads what the lines say that a recording's frames name, for the recorder.
+    """Reads the text of the lines in a recording's frames, for the recorder.
 
-    Each file once: the first answer is nearest to what ran.  Raises nothing of what is
-    read: what cannot be has no text.
+    Each file is read once: the first text is nearest to what ran.  Raises nothing for a
+    file's errors; such a file has no text.
     """
 
     def __init__(self):
-        self._known = {}  # by path: {(function, line): what is told of it, or None}
+        self._known = {}  # by path: {(function, line): its entry, or None}
         self._sources = {}  # by path and whether it is the user's: Source, or None
         self._told = set()
 
     def lines(self, frames: list[tuple[str, str, int, bool]], most: int | None = None) -> list:
-        """Of FRAMES, (file, function, line, whether it is the user's), (index, text,
+        """For FRAMES, (file, function, line, whether it is the user's): (index, text,
         qualified name, first and last line of the function, change of the file).
 
-        most: bytes of files to parse now; None for all that there are.  Those of more
-        that are left have no answer yet.
+        most: bytes of files to parse now; None: all.  Frames of further files have no
+        answer yet.
         """
         wanted = {}
         for path, function, line, user in frames:
@@ -186,8 +187,8 @@ class Reader:
                 wanted.setdefault((path, user), []).append((function, line))
         for (path, user), places in wanted.items():
             if (path, user) not in self._sources:
-                # No more than names and lines is wanted of torch's files: to find their
-                # functions takes a hundred times longer.
+                # torch's files need only names and lines: finding their functions takes
+                # a hundred times longer.
                 if user and most is not None:
                     size = _size(path)
                     if size > most:
@@ -204,7 +205,7 @@ class Reader:
         return told
 
     def news(self, frames: list[tuple[str, str, int, bool]], most: int | None = None) -> list:
-        """The same of those that this has not told before, for a file."""
+        """The same, without those already returned, for a file."""
         told = []
         for about in self.lines(frames, most):
             place = frames[about[0]][:3]
@@ -215,7 +216,7 @@ class Reader:
 
 
 def _size(path):
-    """Bytes to parse of the file at PATH, of which nothing may be there."""
+    """Bytes to parse of the file at PATH, which may not exist."""
     try:
         cell = _cell(path)
         return os.stat(path).st_size if cell is None else len(cell[0])
@@ -231,12 +232,12 @@ def _source(path, user):
         text, changed_us = found
         return Source(text.split("\n"), _tree(text) if user else None, changed_us)
     except Exception:
-        # A file that cannot be read or parsed, of which there is no text.
+        # The file cannot be read or parsed, so there is no text.
         return None
 
 
 def _about(source, function, line):
-    """What is told of LINE in FUNCTION of SOURCE, or None."""
+    """The entry of LINE in FUNCTION of SOURCE, or None."""
     if source is None or not source.has(line):
         return None
     scope = source.scope(function, line) if source.parsed else Scope(0, 0, function)
@@ -250,7 +251,7 @@ def _about(source, function, line):
 
 
 class _Parts:
-    """The lines of a function that there is the text of, from wherever."""
+    """A function's lines with known text, from any origin."""
 
     whole = False
 
@@ -283,7 +284,9 @@ class _Folder:
         return self._known[path]
 
     def _find(self, path):
-        """The file in the folder that ends as PATH does, as far as possible; or None."""
+        """The file in the folder whose path agrees longest with the end of PATH, or
+        None.
+        """
         parts = [part for part in re.split(r"[/\\]", path) if part]
         if ".." in parts or "." in parts or "\0" in path or len(path) > _MOST_PATH:
             return None
@@ -310,8 +313,9 @@ class _Folder:
 
 
 class Code:
-    """What a report shows of code: what RECORDING has, and of lines of which that has
-    nothing what the folder SOURCE has.  Raises Error where there is no such folder."""
+    """The text of code for a report: RECORDING's, and for lines without text, that in
+    the folder SOURCE. Raises Error if there is no such folder.
+    """
 
     def __init__(self, recording, source: str | None = None):
         self._lines = {}
@@ -322,7 +326,7 @@ class Code:
             self._lines.setdefault(place, _Line(text, Scope(first, last, name), changed_us))
 
     def line(self, file: str, function: str, number: int) -> str:
-        """What line NUMBER of FILE says, in FUNCTION as frames name it; "" not known."""
+        """The text of line NUMBER of FILE, in FUNCTION as in frames; "": unknown."""
         kept = self._lines.get((file, function, number))
         if kept is not None and kept.scope.name:
             return kept.text
@@ -331,8 +335,9 @@ class Code:
         return source.line(number) if known else ""
 
     def split(self, file: str, function: str, numbers: list[int]) -> list[tuple]:
-        """The functions of one name in FILE that have the lines NUMBERS: (their lines,
-        source or None, Scope or None, state as in the report's JSON) each."""
+        """The functions with one name in FILE that contain the lines NUMBERS, each as
+        (their lines, source or None, Scope or None, state as in the report's JSON).
+        """
         kept, others = {}, []
         for number in numbers:
             line = self._lines.get((file, function, number))
@@ -364,7 +369,7 @@ class Code:
         return None if self._folder is None else self._folder.of(file)
 
     def _without_text(self, file, function, numbers, source):
-        """The parts with the lines NUMBERS, which there is no text of."""
+        """The parts with the lines NUMBERS that have no text."""
         states = {}
         for number in numbers:
             if source is not None or (file, function, number) in self._lines:
@@ -376,6 +381,6 @@ class Code:
 
 
 def _in_folder(line, source, function, number):
-    """LINE, of a recording that may not know where the function is, as SOURCE does."""
+    """LINE, whose recording may not know its function, as SOURCE has it."""
     scope = None if line.scope.first else source.scope(function, number)
     return line if scope is None else line._replace(scope=scope)

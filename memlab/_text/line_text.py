@@ -1,6 +1,6 @@
-"""Tables of lines as text and HTML, in the form that pytorch_memlab gave them.
+"""Tables of lines as text and HTML, in pytorch_memlab's form.
 
-Owns how tables look.
+Owns the look of tables.
 """
 
 import ast
@@ -9,16 +9,17 @@ import html
 import inspect
 import os
 
-# Seaborn's muted colours, one a column.
+# Seaborn's muted colours, one for each column.
 _COLORS = (
     "#4878d0 #ee854a #6acc64 #d65f5f #956cb4 #8c613c #dc7ec0 #797979 #d5bb67 #82c6e2"
 ).split()
-# What rich makes of a figure that is at least this part of the most in its column.
+# rich's style of a figure, from this share of its column's maximum on.
 _HEAT = ((0.9, "bold red"), (0.5, "yellow"), (0, "green"))
 
 
 def readable_size(count) -> str:
-    """COUNT bytes with two decimals in the largest unit of which there is one: 1.00K."""
+    """COUNT bytes with two decimals, in the largest unit of which there is one: 1.00K.
+    """
     if count != count:  # NaN
         return ""
     unit, size = "B", float(count)
@@ -30,7 +31,7 @@ def readable_size(count) -> str:
 
 
 def _lines_above_def(source) -> int:
-    """How many lines of decorators SOURCE has above its `def`."""
+    """Number of decorator lines above the `def` in SOURCE."""
     indented = source[:1] != [line.lstrip() for line in source[:1]]
     try:
         body = ast.parse("if 1:\n" * indented + "".join(source)).body
@@ -41,10 +42,10 @@ def _lines_above_def(source) -> int:
 
 
 class Table:
-    """The lines of one function: its source, and values where a line ran."""
+    """One function's lines: its source, and values of the lines that ran."""
 
     def __init__(self, name, code, rows, columns, lines=()):
-        """LINES: those of its file, where they are known."""
+        """LINES: the file's, if known."""
         self.name = name
         self.place = f"{code.co_filename}:{code.co_firstlineno}"
         source, first = _source(code, lines)
@@ -61,29 +62,30 @@ class Table:
 
 
 def _source(code, lines):
-    """(the lines of CODE, the number of the first), of the LINES of its file."""
+    """(the lines of CODE, the first one's number), from the LINES of its file."""
     first = code.co_firstlineno
     try:
         if not lines:
-            # In an archive, for one, where only the loader can read it.
+            # For example in an archive, where only the loader can read it.
             return inspect.getsourcelines(code)
         if code.co_name == "<module>":
             return lines, 1
         return inspect.getblock(lines[first - 1 :]), first
     except Exception:
-        # Code that never was in a file, or a file that has become anything since.
+        # The code was never in a file, or the file has changed since.
         return [], first
 
 
 def _with_def(rows, source, first):
-    """ROWS with a call's beginning in the line of `def`: Python has it in that of the
-    first decorator."""
+    """ROWS with a call's start moved to the line of `def`: Python assigns it to the
+    first decorator.
+    """
     above = _lines_above_def(source) if source else 0
     if not above or not rows or rows[0][0] != first:
         return rows
     (_, calls, delta, figures), *rest = rows
     if rest and rest[0][0] == first + above:
-        # The body is in that line as well.
+        # The body is in that line too.
         (_, inner_calls, inner_delta, inner), *rest = rest
         calls, delta = max(calls, inner_calls), delta + inner_delta
         figures = tuple(map(max, figures, inner))
@@ -107,14 +109,14 @@ def _headers(columns):
 
 
 class Tables:
-    """What display() gives: text by print() and repr(), HTML in a notebook."""
+    """display()'s result: text by print() and repr(), HTML in a notebook."""
 
     def __init__(self, tables, columns, notes=()):
-        """NOTES: sentences about the figures, to stand below."""
+        """NOTES: sentences about the figures, shown below."""
         self._tables = tables
         self._columns = columns
         self._notes = notes
-        # Of each column the most that any table has, which is a full bar.
+        # By column the maximum over all tables, which is a full bar.
         self._most = [
             max(values[i] for table in tables for values in table.values.values())
             for i in range(len(columns) if tables else 0)
@@ -132,7 +134,7 @@ class Tables:
         return "".join(text for text, _ in self.pieces())
 
     def pieces(self):
-        """The text in pieces, each with its style in words of rich: (text, style)."""
+        """The text in pieces, each with its style as for rich: (text, style)."""
         if not self._tables:
             yield "No data collected\n", ""
             return
@@ -145,7 +147,7 @@ class Tables:
             yield f"\n{note}\n", "bold"
 
     def _rows(self, table):
-        """Of each line its values, their texts, its number as text and its code."""
+        """By line: its values, their texts, its number as text and its code."""
         nothing = [None] * len(self._columns)
         for line, code in table.lines:
             values = table.values.get(line, nothing)
@@ -159,7 +161,7 @@ class Tables:
             max(map(len, column))
             for column in zip(*(header[:-1] for header in headers), *cells, strict=True)
         ]
-        # With its newline, as pytorch_memlab counted it: hence the blank at the end.
+        # pytorch_memlab counts the newline: hence the blank at the end.
         code_width = max(len(code) for code in ["code", *(c for _, c in table.lines)])
 
         def row(texts, styles, code):
@@ -206,7 +208,7 @@ class Tables:
 
 
 def _heat(value, most):
-    """The style of a cell with VALUE in a column that goes up to MOST."""
+    """The style of a cell with VALUE in a column with the maximum MOST."""
     if value is None:
         return ""
     if value <= 0:
@@ -215,8 +217,9 @@ def _heat(value, most):
 
 
 def _bar(column, value, most):
-    """The style of a cell with a bar as long as VALUE is of MOST.  It is below the text,
-    which may be of any colour: that is the notebook's theme's business."""
+    """The style of a cell with a bar as long as VALUE's share of MOST.  The bar is
+    below the text, whose colour the notebook's theme decides.
+    """
     style = "width: 10em; padding-bottom: 6px"
     if value is None or value <= 0:
         return style
@@ -228,18 +231,18 @@ def _bar(column, value, most):
 
 
 def write(tables, stream) -> None:
-    """Writes TABLES as text, in colour to a terminal where rich is installed."""
+    """Writes TABLES as text, in colour on a terminal if rich is installed."""
     text = _coloured(tables, stream) or repr(tables)
     try:
         stream.write(text)
     except UnicodeEncodeError:
-        # Source may have letters that the stream has not.
+        # Source may contain characters that the stream lacks.
         known = text.encode(stream.encoding, "backslashreplace")
         stream.write(known.decode(stream.encoding))
 
 
 def _coloured(tables, stream):
-    """The text with the terminal's codes; None where there are to be none."""
+    """The text with the terminal's codes; None: without colour."""
     if os.environ.get("NO_COLOR"):
         return None
     try:
@@ -258,5 +261,6 @@ def _coloured(tables, stream):
             console.print(Segments(pieces), end="", soft_wrap=True)
         return captured.get()
     except Exception:
-        # Colour is no reason to fail: rich may be missing, of another age, or broken.
+        # A table must not fail for its colour: rich may be missing, broken or of
+        # another version.
         return None

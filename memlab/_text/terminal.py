@@ -1,4 +1,4 @@
-"""Text for people on a stream: what it can encode, in lines that its terminal can show.
+"""Text for people on a stream: in its encoding, in lines of its terminal's width.
 
 Owns where lines are broken; nothing is left out for want of room.
 """
@@ -12,25 +12,25 @@ import unicodedata
 
 from memlab._errors import Error
 
-# Below this a broken line is no easier to read than what the terminal makes of it.
+# Below this width, a broken line is no easier to read than the terminal's own wrapping.
 _NARROWEST = 20
 _COLUMN_BORDER = re.compile(r" {2,}")
-# After one of these a word that is too long may go on in the next line: a path at its
-# folders.
+# A word that is too long may break after one of these: a path at its folders.
 _PATH_BORDER = "/"
 _WORD_BORDERS = ".:_-,]"
 
 
 def say(text: str, stream) -> OSError | None:
-    """Prints TEXT to STREAM whatever it can encode; the error where it did not arrive."""
+    """Prints TEXT to STREAM, whatever its encoding; returns the error if it failed."""
     return tolerate(lambda: print(text, file=stream, flush=True), stream)
 
 
 def tolerate(write, stream) -> OSError | None:
-    """Calls WRITE(), which writes to STREAM: whatever that can encode; nothing more where
-    nobody reads it.  Returns the error where a reader waits in vain."""
+    """Calls WRITE(), which writes to STREAM: whatever its encoding, and nothing more
+    once the reader is gone.  Returns the error if a reader waits in vain.
+    """
     if stream is None:
-        # Python's for a descriptor that was closed when it began.
+        # Python's value for a descriptor that was closed at its start.
         return OSError(errno.EBADF, os.strerror(errno.EBADF))
     if isinstance(stream, io.TextIOWrapper):
         try:
@@ -42,7 +42,7 @@ def tolerate(write, stream) -> OSError | None:
     try:
         write()
     except BrokenPipeError:
-        # `memlab report ... | head`: nothing is wrong, and nothing may be said at exit.
+        # `memlab report ... | head`: no failure, and no message at exit.
         forget(stream)
     except (AttributeError, ValueError):
         # Closed or replaced by the program.
@@ -53,7 +53,7 @@ def tolerate(write, stream) -> OSError | None:
 
 
 def answer(text: str) -> None:
-    """Prints TEXT, which was asked for, to stdout.  Raises Error where it did not arrive."""
+    """Prints TEXT, the answer, to stdout.  Raises Error if it failed."""
     error = say(text, sys.stdout)
     if error is not None:
         forget(sys.stdout)
@@ -61,7 +61,7 @@ def answer(text: str) -> None:
 
 
 def unwritten(error: OSError) -> str:
-    """Says that stdout took no answer because of ERROR, and what helps."""
+    """An Error: stdout failed with ERROR, and what to do."""
     return (
         f"the answer could not be written to stdout: {error.strerror or error}; free space "
         "there, or redirect it"
@@ -69,30 +69,30 @@ def unwritten(error: OSError) -> str:
 
 
 def forget(stream) -> None:
-    """What STREAM holds back, and all that comes, goes nowhere: not even at exit is it
-    tried again."""
+    """Discards STREAM's buffer and all later output, also at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
     except (AttributeError, OSError, ValueError):
-        # None, or none of the system's.
+        # None, or not a system stream.
         pass
 
 
 def show(text: str, stream) -> OSError | None:
-    """Prints TEXT to STREAM, in lines as wide as it is where it is a terminal; the error
-    where it did not arrive."""
+    """Prints TEXT to STREAM, in lines of its width if it is a terminal; returns the
+    error if it failed.
+    """
     return say(fitted(text, stream), stream)
 
 
 def fitted(text: str, stream) -> str:
-    """TEXT in lines as wide as STREAM, where that is a terminal."""
+    """TEXT in lines of STREAM's width, if that is a terminal."""
     return fit(text, _columns(stream))
 
 
 def _columns(stream) -> int:
-    """How many columns STREAM has; 0: no terminal, or one that does not say."""
+    """STREAM's width in columns; 0: no terminal, or unknown."""
     try:
         if not stream.isatty():
             return 0
@@ -105,8 +105,9 @@ def _columns(stream) -> int:
 
 
 def fit(text: str, columns: int) -> str:
-    """TEXT with the lines that are longer than COLUMNS broken, between columns of a table
-    or words where that can be; all of it stays.  0 COLUMNS: as it is."""
+    """TEXT with lines longer than COLUMNS broken, between columns of a table or words
+    if possible; all text stays.  0 COLUMNS: unchanged.
+    """
     if columns < _NARROWEST:
         return text
     return "\n".join(
@@ -116,7 +117,7 @@ def fit(text: str, columns: int) -> str:
 
 def _broken(line, columns):
     indent = min(len(line) - len(line.lstrip(" ")), columns - 1)
-    # Not by the indentation alone: numbers are aligned at the right.
+    # Indentation alone is not enough: numbers are right-aligned.
     hanging = " " * (6 if indent else 4)
     start = indent
     while (room := _fitting(line, columns)) < len(line):
@@ -128,7 +129,7 @@ def _broken(line, columns):
 
 
 def _fitting(line, columns):
-    """How many characters of LINE are within COLUMNS."""
+    """Number of characters of LINE within COLUMNS."""
     if line.isascii():
         return min(len(line), columns)
     for at, character in enumerate(line):
@@ -139,10 +140,11 @@ def _fitting(line, columns):
 
 
 def _break(line, start, room):
-    """Where to break LINE, of which ROOM characters have room and those from START on are
-    not its indentation."""
-    # A table's last column goes to the next line as a whole, unless the others leave most
-    # of the line to it.
+    """Where to break LINE, with room for ROOM characters; its indentation ends at
+    START.
+    """
+    # A table's last column moves to the next line as a whole, unless the others leave
+    # most of the line to it.
     border = 0
     for match in _COLUMN_BORDER.finditer(line, start, room + 1):
         border = match.start()

@@ -1,6 +1,6 @@
 """Sizes, shares, places and rows of a table in words.
 
-Owns how one of them looks; all figures come from the C core.
+Owns their form; the C core has all figures.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Of a line of the backward pass that is not exactly the one.
+# For a line of the backward pass that is not exact.
 HOW_WORDS = {
     "likely": "likely",
     "near": "near this line",
@@ -22,12 +22,12 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def plural(count: int, word: str) -> str:
-    """COUNT with WORD, in the plural where it needs one."""
+    """COUNT with WORD, in the plural if needed."""
     return f"{count} {word}{'s' * (count != 1)}"
 
 
 def numbers(values: Iterable[int]) -> str:
-    """Rising whole numbers in few characters: 0, 1, 2, 5 -> '0-2, 5'."""
+    """Ascending integers in few characters: 0, 1, 2, 5 -> '0-2, 5'."""
     runs: list[list[int]] = []
     for value in values:
         if runs and value == runs[-1][1] + 1:
@@ -40,8 +40,8 @@ def numbers(values: Iterable[int]) -> str:
 def size(count: int) -> str:
     """COUNT bytes for people: 1536 -> '1.50 KiB', 606000000 -> '578 MiB'.
 
-    Three significant digits, in the least unit with a value below 1000: 1000 MiB is
-    '0.977 GiB'.  Bytes below 1 KiB are exact.
+    Three significant digits, in the smallest unit with a value below 1000: 1000 MiB is
+    '0.977 GiB'. Bytes below 1 KiB are exact.
     """
     if abs(count) < 1024:
         return f"{count} B"
@@ -49,13 +49,13 @@ def size(count: int) -> str:
     while abs(count) / 1024**power >= 999.5 and power < len(_UNITS):
         power += 1
     value = count / 1024**power
-    # '#' keeps zeros at the end, and a point behind three digits.
+    # '#' keeps trailing zeros, and a point after three digits.
     digits = f"{value:#.3g}".rstrip(".") if abs(value) < 999.5 else f"{value:.0f}"
     return f"{digits} {_UNITS[power - 1]}"
 
 
 def share(part: int, whole: int) -> str:
-    """PART of WHOLE in per cent."""
+    """PART of WHOLE in percent."""
     return f"{100 * part / whole:5.1f} %" if whole else "    - "
 
 
@@ -67,7 +67,7 @@ def duration(count: int) -> str:
 
 
 def escape(text: str) -> str:
-    """TEXT with everything that could steer a terminal made visible."""
+    """TEXT with everything made visible that could control a terminal."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "replace").decode()
         for c in text
@@ -75,13 +75,13 @@ def escape(text: str) -> str:
 
 
 def shorten(path: str, start: str | None = None) -> str:
-    """PATH relative to the folder START, or the current one, where it lies in it."""
+    """PATH relative to the folder START, or to the current one, if it lies in it."""
     here = os.path.join(start or os.getcwd(), "")
     return path[len(here) :] if path.startswith(here) else path
 
 
 def of_package(path: str) -> str:
-    """PATH from the folder of the installed package on that it is of, where it is of one."""
+    """PATH from its installed package's folder on, if it is in one."""
     for folder in ("site-packages/", "dist-packages/"):
         before, found, inside = path.rpartition(folder)
         if found:
@@ -90,7 +90,7 @@ def of_package(path: str) -> str:
 
 
 def place(group, start) -> str:
-    """Where the bytes of GROUP, an item of by_line, were allocated, as is known."""
+    """Where GROUP's bytes, an item of by_line, were allocated, as far as known."""
     backward = group["phase"] == "backward"
     if group["line"] == 0 and not group["file"]:
         # Autograd's threads have no Python frames; the reason says so, in brackets.
@@ -111,7 +111,7 @@ def place(group, start) -> str:
 
 
 def aligned(rows, indent="  "):
-    """ROWS with aligned columns, as lines; the last cell of one may be several lines."""
+    """ROWS with aligned columns, as lines; a row's last cell may have several lines."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     hanging = indent + " " * sum(width + 2 for width in widths)
     for row in rows:

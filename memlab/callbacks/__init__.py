@@ -1,1 +1,1 @@
-"""What trainers call: a module for each framework, which is imported with that module."""
+"""Callbacks for trainers: one module for each framework, which the module imports."""

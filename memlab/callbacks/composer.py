@@ -1,7 +1,7 @@
 """Callbacks for Composer (mosaicml): `from memlab.callbacks.composer import ...`.
 
-Each takes the place of Composer's callback of that name.  Composer itself is not
-imported: its engine calls what has the methods of a callback.
+Each replaces Composer's callback of that name.  Composer itself is not imported: its
+engine accepts any object with a callback's methods.
 """
 
 from __future__ import annotations
@@ -79,17 +79,17 @@ class OOMObserver(Callback):
         {sample} and so on, as TorchProfiler's.
     remote_file_name: prefix under which the loggers upload each; None uploads none.
     overwrite: whether files may be replaced; if not, the folder has to be empty at the
-        start, but for names that begin with a dot.
+        start, except for names that begin with a dot.
 
     The files: PREFIX_snapshot.pickle, the recording, for torch's viewer and `memlab
     report`; PREFIX_trace_plot.html, memory over time; PREFIX_segment_plot.html, where
     each block lay; PREFIX_segment_flamegraph.svg and PREFIX_memory_flamegraph.svg, which
     calls held it.  They are of the first time in a run, and, with _last in the prefix, of
-    the last.  torch's error is what it would have been, and the run goes on where the
+    the last.  torch's error is unchanged, and the run goes on if the
     program catches it.
 
     Raises, at the start of the training, FileExistsError for a folder that is not empty.
-    A model on the CPU switches it off, with a warning.
+    With a model on the CPU it does nothing, after a warning.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class OOMObserver(Callback):
         self.filename = filename
         self.remote_file_name = remote_file_name
         self.overwrite = overwrite
-        # Made here, so that arguments that make no sense are told here.
+        # Made here, so that invalid arguments raise here.
         self._snapshot = MemorySnapshot(max_entries=max_entries, source="cuda")
         self._watch = self._state = self._logger = None
 
     def init(self, state: Any, logger: Any) -> None:
-        """Makes the folder and begins to record.  Raises as the class says."""
-        # A trainer before this one may not have been closed.
+        """Makes the folder and begins to record.  Raises as documented at the class."""
+        # An earlier trainer may not have been closed.
         self.close(state, logger)
         if on_cpu(state, "OOMObserver only works on CUDA devices"):
             return
@@ -149,7 +149,7 @@ class OOMObserver(Callback):
         if remote is not None:
             remote = names.remote(remote, self.filename, reached, run_name=run_name)
             remote += ending
-        # Where not even this can be written, the watch says so.
+        # If not even this can be written, the watch reports it.
         recording.write_pickle(prefix + "_snapshot.pickle", True)
         self._upload(prefix, remote, "_snapshot.pickle")
         for kind, page in _OOM_PAGES.items():
@@ -161,7 +161,7 @@ class OOMObserver(Callback):
     def _upload(self, prefix, remote, kind):
         if remote is None:
             return
-        # The last replaces what was the last before.
+        # The last one replaces the previous last one.
         name = remote + kind
         overwrite = self.overwrite or name in self._sent
         if self._send(self._logger, prefix + kind, name, overwrite):
@@ -170,7 +170,7 @@ class OOMObserver(Callback):
 
 # ---- Figures of every batch ----
 
-# What torch counts, and Composer's names for it.
+# torch's counters, and Composer's names for them.
 _MEMORY_KEYS = {
     "allocated_bytes.all.current": "current_allocated_mem",
     "active_bytes.all.current": "current_active_mem",
@@ -183,7 +183,7 @@ _MEMORY_KEYS = {
     "num_alloc_retries": "alloc_retries",
 }
 
-# Of memlab.metrics(), what Composer's figures do not say, under its own names.
+# memlab.metrics()' figures that Composer lacks, under their own names.
 _FURTHER = ("fragmentation", "ooms", "unexplained_bytes")
 
 
@@ -201,11 +201,11 @@ class MemoryMonitor(Callback):
         trainer = Trainer(..., callbacks=[MemoryMonitor()])
 
     memory_keys: {name in torch.cuda.memory_stats(): name to log}; None for the table
-        below.  What is counted in bytes is logged in GB (1e9 bytes), rounded to five
+        below.  Bytes are logged in GB (1e9 bytes), rounded to five
         significant digits, "bytes" in its name as "gigabytes".
-    dist_aggregate_batch_interval: every so many batches also the figures' mean, least and
-        greatest over all ranks, under names that end in _avg, _min and _max.  It takes a
-        collective operation of all ranks.  None for never.
+    dist_aggregate_batch_interval: every so many batches, also the figures' mean, minimum
+        and maximum over all ranks, under names that end in _avg, _min and _max.  It takes a
+        collective operation of all ranks.  None: never.
     tensorboard, prometheus: where the figures of memlab.metrics() go as well, as in
         memlab.MemoryMonitor.
 
@@ -213,7 +213,7 @@ class MemoryMonitor(Callback):
     and reserved_mem; alloc_retries; and, in the units of memlab.metrics(), fragmentation,
     ooms and unexplained_bytes.
 
-    Raises TypeError or ValueError for arguments that make no sense.  Nothing is logged
+    Raises TypeError or ValueError for invalid arguments.  Nothing is logged
     while the model is not on a GPU.
     """
 
@@ -231,7 +231,7 @@ class MemoryMonitor(Callback):
             check_count("dist_aggregate_batch_interval", dist_aggregate_batch_interval, 1)
         self.memory_keys = memory_keys
         self.dist_aggregate_batch_interval = dist_aggregate_batch_interval
-        # By the names that are logged, what torch calls them.
+        # torch's names by logged names.
         self._keys = {
             name.replace("bytes", "gigabytes") if "bytes" in key else name: key
             for key, name in (memory_keys or _MEMORY_KEYS).items()
@@ -246,9 +246,9 @@ class MemoryMonitor(Callback):
         return self._sinks.address
 
     def init(self, state: Any, logger: Any) -> None:
-        """Warns where the model is on the CPU."""
+        """Warns if the model is on the CPU."""
         on_cpu(state, "The memory monitor only works on CUDA devices")
-        # A trainer before this one may not have been closed.
+        # An earlier trainer may not have been closed.
         self.close(state, logger)
         self._sinks = _metrics.Sinks(*self._targets)
 
@@ -262,7 +262,7 @@ class MemoryMonitor(Callback):
         report = {name: self._shown(name, value) for name, value in figures.items()}
         every = self.dist_aggregate_batch_interval
         if every is not None and batch % every == 0:
-            # Also where a figure is missing here: the other ranks wait for this one.
+            # Even if a figure is missing here: the other ranks wait for this one.
             with self._guard("figures of all ranks could not be had"):
                 for ending, values in _over_ranks(figures.values(), device).items():
                     for name, value in zip(figures, values, strict=True):
@@ -277,7 +277,7 @@ class MemoryMonitor(Callback):
             )
 
     def _figures(self, device, batch):
-        """What is counted, under the same names on every rank; NaN where not known."""
+        """The figures, with the same names on every rank; NaN if unknown."""
         figures = dict.fromkeys((*self._keys, *self._further), math.nan)
         with self._guard("figures could not be read"):
             import torch
@@ -295,7 +295,7 @@ class MemoryMonitor(Callback):
         return _gigabytes(value) if "bytes" in self._keys.get(name, "") else value
 
     def close(self, state: Any, logger: Any) -> None:
-        """Closes what the figures go to."""
+        """Closes the sinks of the figures."""
         with self._guard("its outputs did not close"):
             self._sinks.close()
 
@@ -308,7 +308,7 @@ def _over_ranks(figures, device):
     values = torch.tensor([float(value) for value in figures], dtype=torch.float64)
     if distributed is None or distributed.get_world_size() == 1:
         return dict.fromkeys(("_avg", "_min", "_max"), values.tolist())
-    # On the CPU where that can be, to leave the GPU's memory as it is.
+    # On the CPU if possible, so that the GPU's memory does not change.
     if "cpu:" not in str(distributed.get_backend_config()):
         values = values.to(device)
     sums, ends = values.clone(), torch.cat([values, -values])

@@ -5,7 +5,7 @@
     Trainer(..., callbacks=[MemorySnapshotCallback(), MemoryMonitorCallback()])
 
 MemorySnapshotCallback records a window of the training, MemoryMonitorCallback logs
-figures.  Owns the way from the Trainer's events, arguments and state to these.
+figures.  Owns the translation from the Trainer's events, arguments and state to these.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["MemoryMonitorCallback", "MemorySnapshotCallback"]
 
 
 class _Count:
-    """How far a Trainer has come, by its TrainerState and the clock."""
+    """A Trainer's progress, by its TrainerState and the clock."""
 
     def __init__(self):
         self._begun = self._epoch_begun = self._step_begun = time.monotonic()
         self._epoch = self._epoch_step = self._epoch_tokens = 0
 
     def train_begins(self, args, state):
-        """Maybe within an epoch, where a checkpoint is resumed."""
+        """Possibly within an epoch, if a checkpoint is resumed."""
         self._epoch = int(state.epoch or 0)
         self._epoch_step = state.global_step
         self._epoch_tokens = state.num_input_tokens_seen
@@ -81,7 +81,7 @@ class _Count:
 
 
 def _samples_of_batch(args, state, loader):
-    """Samples that all ranks together take for one forward pass."""
+    """Samples of all ranks together in one forward pass."""
     try:
         # accelerate's loader knows which ranks share their samples.
         return loader.total_batch_size
@@ -91,13 +91,13 @@ def _samples_of_batch(args, state, loader):
 
 def _run_name(args):
     folder = args.output_dir
-    # It may be the folder's path, for which loggers take the last part too.
+    # It may be the folder's path, of which loggers take the last part too.
     if args.run_name and args.run_name != folder:
         return args.run_name
     return os.path.basename(os.path.abspath(folder))
 
 
-# run_name is mostly part of output_dir already.
+# run_name is usually a part of output_dir.
 _SIGNATURE = inspect.signature(MemorySnapshot.__init__)
 _SIGNATURE = _SIGNATURE.replace(
     parameters=[
@@ -113,19 +113,19 @@ class MemorySnapshotCallback(TrainerCallback):
         Trainer(..., callbacks=[MemorySnapshotCallback()]).train()
 
     Takes the arguments of memlab.MemorySnapshot, which mean here: a batch is a training
-    step of the Trainer, an optimizer step with all that it accumulates; samples are
+    step of the Trainer, an optimizer step with all of its accumulation; samples are
     those of all ranks, in full batches; tokens are num_input_tokens_seen, for which
     TrainingArguments needs include_num_input_tokens_seen; the fraction of the training is
     that of max_steps.  A Trainer counts no iterations.  run_name is TrainingArguments'
     run_name, or else the last part of output_dir.  folder is relative to output_dir, and
-    by default torch_traces.  The files are uploaded where remote_file_name is a URI.
+    by default torch_traces.  The files are uploaded if remote_file_name is a URI.
 
     Every rank writes its own files.  The end of the training and of the program end the
     recording too, and write it.  It records once, however often train() is called.
     snapshot is the memlab.MemorySnapshot, whose answers stay.
 
-    Raises ValueError, TypeError or memlab.Error for arguments that make no sense; when
-    training begins FileExistsError where the folder has files and overwrite is not set,
+    Raises ValueError, TypeError or memlab.Error for invalid arguments; when
+    training begins FileExistsError if the folder has files and overwrite is not set,
     but for a resumed training, which then goes on without a recording.
     """
 
@@ -147,7 +147,7 @@ class MemorySnapshotCallback(TrainerCallback):
     __init__.__signature__ = _SIGNATURE
 
     def __reduce__(self):
-        # The search for hyperparameters copies callbacks; a copy has recorded nothing.
+        # A search for hyperparameters copies callbacks; a copy has recorded nothing.
         args, kwargs = self._arguments
         return functools.partial(type(self), *args, **kwargs), ()
 
@@ -180,7 +180,7 @@ class MemorySnapshotCallback(TrainerCallback):
         except FileExistsError as error:
             if not state.global_step:
                 raise
-            # What was recorded before the checkpoint is there, and this is the same run.
+            # The recording from before the checkpoint exists, and this is the same run.
             tell(f"the resumed training is not recorded: {error}")
 
     def on_epoch_begin(
@@ -190,7 +190,7 @@ class MemorySnapshotCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Takes the time."""
+        """Notes the time."""
         if self._count is not None:
             self._count.epoch_begins()
 
@@ -213,7 +213,7 @@ class MemorySnapshotCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Begins to record where skip_batches have passed."""
+        """Begins to record after skip_batches."""
         if self._count is not None:
             self._count.step_begins()
             self._tell("batch_start", args, state, **kwargs)
@@ -225,7 +225,7 @@ class MemorySnapshotCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Ends the recording, and writes and sends it, where interval has passed."""
+        """Ends the recording after interval, and writes and sends it."""
         self._tell("batch_end", args, state, **kwargs)
 
     def on_train_end(
@@ -235,12 +235,13 @@ class MemorySnapshotCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Writes what was recorded of an interval that has not passed."""
+        """Writes the recording if the interval has not passed."""
         self._tell("close", args, state, **kwargs)
 
     def close(self) -> None:
-        """Writes what was recorded of an interval that has not passed: for a program that
-        goes on after an exception in train(), of which a Trainer tells no callback."""
+        """Writes the recording if the interval has not passed: for a program that
+        continues after an exception in train(), of which a Trainer informs no callback.
+        """
         self.snapshot._window.close()
 
     def _tell(self, what, args, state, train_dataloader=None, **kwargs):
@@ -254,10 +255,10 @@ class MemorySnapshotCallback(TrainerCallback):
 
 
 def _go_first(callback):
-    """Moves CALLBACK before the others of the Trainer that calls it at this moment.
+    """Moves CALLBACK before the others of the Trainer that is calling it.
 
-    A Trainer puts its loggers before the callbacks that it is given, and says nowhere
-    where its list is; but its handler is what calls.
+    A Trainer puts its loggers before the given callbacks, and offers no access to the
+    list; but its handler is the caller.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -265,8 +266,8 @@ def _go_first(callback):
         if isinstance(handler, CallbackHandler):
             others = [other for other in handler.callbacks if other is not callback]
             if len(others) < len(handler.callbacks):
-                # It walks this list: those before CALLBACK move up by one, so that none
-                # is left out and none called twice.
+                # The handler is iterating over this list: those before CALLBACK move up
+                # by one, so that each is called once.
                 handler.callbacks[:] = [callback, *others]
             return
         frame = frame.f_back
@@ -283,7 +284,7 @@ class MemoryMonitorCallback(TrainerCallback):
 
     tensorboard, prometheus: as in memlab.MemoryMonitor; every rank writes to them.
 
-    Raises ValueError, TypeError or memlab.Error for an option that makes no sense.
+    Raises ValueError, TypeError or memlab.Error for an invalid option.
     """
 
     def __init__(
@@ -296,13 +297,14 @@ class MemoryMonitorCallback(TrainerCallback):
         self._monitor = metrics.MemoryMonitor(**self._options)
 
     def __reduce__(self):
-        # What writes for one process is no use to another.
+        # A writer for one process is of no use to another.
         return functools.partial(type(self), **self._options), ()
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port of the endpoint for Prometheus; None without one, and before the
-        first figures."""
+        """Host and port of the endpoint for Prometheus; None without one, and before
+        the first figures.
+        """
         return self._monitor.address
 
     def on_train_begin(
@@ -312,7 +314,8 @@ class MemoryMonitorCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Moves this callback before the loggers, which read a row in their turn."""
+        """Moves this callback before the loggers, which read a row one after the other.
+        """
         _go_first(self)
 
     def on_log(
@@ -324,12 +327,12 @@ class MemoryMonitorCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Adds the metrics to LOGS, a row of the training."""
-        # Rows of evaluations, and of the whole training, are given to the program too.
+        # The program also gets rows of evaluations and of the whole training.
         if not logs or "loss" not in logs:
             return
         figures = self._monitor.step(state.global_step)
         logs.update(figures)
-        # The Trainer keeps a copy of the row, made before this.
+        # The Trainer keeps a copy of the row, made before this call.
         if state.log_history and state.log_history[-1].get("step") == state.global_step:
             state.log_history[-1].update(figures)
 
@@ -340,7 +343,7 @@ class MemoryMonitorCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Writes what TensorBoard has not yet, and ends the endpoint."""
+        """Flushes TensorBoard, and ends the endpoint."""
         self._monitor.close()
         # There may be another training.
         self._monitor = metrics.MemoryMonitor(**self._options)

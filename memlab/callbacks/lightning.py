@@ -5,7 +5,7 @@
     Trainer(callbacks=[MemorySnapshot(), MemoryMonitor()])
 
 MemorySnapshot records a window of the training, MemoryMonitor logs figures, MemProfiler
-collects figures at the start and the end of chosen functions.  Owns the way from
+collects figures at the start and the end of chosen functions.  Owns the translation from
 Lightning's hooks to these.  The callbacks derive from the Callback of whichever
 Lightning the program has imported; the Trainer of the other takes them too.
 """
@@ -51,8 +51,9 @@ _LIGHTNINGS = "lightning.pytorch", "pytorch_lightning"
 
 
 def _callbacks():
-    """The Callback of each Lightning that the program has imported, or else of the one
-    that there is."""
+    """The Callback of each Lightning that the program has imported, or else of the
+    installed one.
+    """
     imported = map(sys.modules.get, _LIGHTNINGS)
     found = [package.Callback for package in imported if package is not None]
     for name in _LIGHTNINGS:
@@ -73,12 +74,13 @@ def _callbacks():
 
 
 class _Callback(*_callbacks()):
-    """What Lightning's Trainer takes."""
+    """The interface of a callback for Lightning's Trainer."""
 
 
 class _AtException(_Callback):
-    """Has a profiler write its files, and end what it began, where an exception or
-    Ctrl-C ends the training; Lightning calls no hook of the module's then."""
+    """Makes a profiler write its files and finish if an exception or Ctrl-C ends the
+    training; Lightning then calls no hook of the module.
+    """
 
     def __init__(self, profiler):
         super().__init__()
@@ -92,7 +94,9 @@ class ProfilerHooksMixin(profiler_hooks.ProfilerHooksMixin):
     __doc__ = profiler_hooks.ProfilerHooksMixin.__doc__
 
     def configure_callbacks(self) -> list[Any]:
-        """Those of the next base, and one that writes the files after an exception."""
+        """The callbacks of the next base class, and one that writes the files after an
+        exception.
+        """
         found = super().configure_callbacks()
         found = list(found) if isinstance(found, list | tuple) else [found]
         there = getattr(self._trainer, "callbacks", ())
@@ -101,15 +105,16 @@ class ProfilerHooksMixin(profiler_hooks.ProfilerHooksMixin):
         return found
 
     def _is_ours(self, callback):
-        """Of an earlier fit(): that would be told of where another took its place."""
+        """Of an earlier fit(), which would otherwise be reported as replaced."""
         ours = isinstance(callback, _AtException)
         return ours and callback._profiler is self.memprofiler
 
 
 def _place(trainer):
-    """A folder and the name of the run, as NAME/VERSION, that log_dir is of: log_dir is
-    either that name in the folder, or, of loggers without one for each run, the folder.
-    The same in all ranks, which all must call."""
+    """log_dir as a folder and the run's name, NAME/VERSION.  log_dir is the folder with
+    that name or, for loggers without a folder for each run, the folder.  The same on
+    all ranks, which must all call it.
+    """
     folder = os.path.abspath(trainer.log_dir or trainer.default_root_dir)
     if trainer.loggers:
         logger = trainer.loggers[0]
@@ -119,16 +124,17 @@ def _place(trainer):
         name = "/".join(str(part).strip("/") for part in (logger.name, version) if part)
     else:
         name = ""
-    # Names of some loggers are empty, as in a fast_dev_run.
+    # Some loggers' names are empty, as in a fast_dev_run.
     name = name or os.path.basename(folder) or "run"
     if folder.endswith(f"/{name}"):
         folder = folder[: -len(name)]
-    # Loggers of other ranks may have seen another version to be free.
+    # Other ranks' loggers may have found another free version.
     return trainer.strategy.broadcast((folder, name))
 
 
 def _first_tensor(batch):
-    """The first tensor in BATCH, a tensor or collections of them; None without one."""
+    """The first tensor in BATCH, a tensor or collections of them; None: there is none.
+    """
     if hasattr(batch, "shape") and hasattr(batch, "numel"):
         return batch
     if hasattr(batch, "values") and callable(batch.values):
@@ -145,7 +151,7 @@ def _tokens(batch):
 
 
 class _Count:
-    """How far a Trainer has come, by its loops, its batches, and the clock."""
+    """A Trainer's progress, by its loops, its batches, and the clock."""
 
     def __init__(self):
         self._begun = self._epoch_begun = self._batch_begun = time.monotonic()
@@ -167,13 +173,13 @@ class _Count:
     def batch_ends(self, trainer, batch):
         first = _first_tensor(batch)
         size = first.shape[0] if first is not None and len(first.shape) else 1
-        # Of those ranks that take batches of their own; all of one size, one hopes.
+        # Ranks with batches of their own, assumed to be of one size.
         ranks = (trainer.distributed_sampler_kwargs or {}).get("num_replicas", 1)
         self._samples += size * ranks
         self._tokens += _tokens(batch) * ranks
 
     def progress(self, trainer, ended):
-        """ENDED: 1 where the batch that the loop counts has ended, else 0."""
+        """ENDED: 1 if the batch that the loop counts has ended, else 0."""
         now = time.monotonic()
         loop = trainer.fit_loop.epoch_loop
         batch = loop.total_batch_idx + ended
@@ -193,8 +199,8 @@ class _Count:
 
 
 def _fraction(trainer, batch):
-    """The share of the training that is done after BATCH; None where it has no end that
-    is known."""
+    """The share of the training that is done after BATCH; None if its end is unknown.
+    """
     shares = []
     if trainer.max_steps > 0:
         shares.append(trainer.global_step / trainer.max_steps)
@@ -215,15 +221,15 @@ class MemorySnapshot(_Callback):
     have that; the fraction of the training is that of max_steps or max_epochs.
     Lightning counts no iterations.  run_name is the logger's name and version, and
     folder is relative to the folder in which the logger has these, so that what is
-    written by default is in torch_traces in log_dir.  The files are uploaded where
+    written by default is in torch_traces in log_dir.  The files are uploaded if
     remote_file_name is a URI.
 
     Every rank writes its own files.  The end of the training and an exception end the
     recording too, and write it.  It records once, however often fit() is called.
     snapshot is the memlab.MemorySnapshot, whose answers stay.
 
-    Raises ValueError, TypeError or memlab.Error for arguments that make no sense; as
-    fit() begins FileExistsError where the folder has files and overwrite is not set,
+    Raises ValueError, TypeError or memlab.Error for invalid arguments; as
+    fit() begins FileExistsError if the folder has files and overwrite is not set,
     but for a training from a checkpoint, which then goes on without a recording.
     """
 
@@ -245,7 +251,7 @@ class MemorySnapshot(_Callback):
         return functools.partial(type(self), *args, **kwargs), ()
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Makes the folder, as the first training begins."""
+        """Makes the folder at the start of the first training."""
         if stage != "fit" or self._count is not None:
             return
         self._count = _Count()
@@ -258,7 +264,7 @@ class MemorySnapshot(_Callback):
         except FileExistsError as error:
             if not trainer.ckpt_path:
                 raise
-            # This is the same run, and what it recorded before is there.
+            # This is the same run, and its earlier recording exists.
             tell(f"the resumed training is not recorded: {error}")
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -268,13 +274,13 @@ class MemorySnapshot(_Callback):
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Begins to record where skip_batches have passed."""
+        """Begins to record after skip_batches."""
         self._tell(trainer, "batch_start", lambda count: count.batch_begins(), ended=0)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Ends the recording, and writes and sends it, where interval has passed."""
+        """Ends the recording after interval, and writes and sends it."""
         self._tell(trainer, "batch_end", lambda count: count.batch_ends(trainer, batch))
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -282,7 +288,7 @@ class MemorySnapshot(_Callback):
         self._tell(trainer, "advance", lambda count: count.epoch_ends())
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Writes what was recorded of an interval that has not passed."""
+        """Writes the recording if the interval has not passed."""
         self._tell(trainer, "close", lambda count: None)
 
     def on_exception(
@@ -312,9 +318,9 @@ class MemoryMonitor(_Callback):
 
     tensorboard: a folder for TensorBoard's events of every rank, or a SummaryWriter;
     prometheus: a port at which Prometheus finds the last figures; both as in
-    memlab.MemoryMonitor, and both may be had without a logger.
+    memlab.MemoryMonitor, and both work without a logger.
 
-    Raises ValueError, TypeError or memlab.Error for arguments that make no sense.
+    Raises ValueError, TypeError or memlab.Error for invalid arguments.
     Nothing is logged while the model is not on a GPU.
     """
 
@@ -334,7 +340,7 @@ class MemoryMonitor(_Callback):
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Logs the figures, where other metrics of this step are logged too."""
+        """Logs the figures, if other metrics of this step are logged too."""
         if self._failed:
             return
         try:
@@ -353,7 +359,7 @@ class MemoryMonitor(_Callback):
             tell(f"no memory metrics are logged: {type(error).__name__}: {error}")
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Writes what the sinks have not yet."""
+        """Flushes the sinks."""
         self._sinks.close()
 
     def on_exception(

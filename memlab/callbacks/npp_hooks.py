@@ -1,10 +1,10 @@
-"""The hooks that MemProfiler puts on modules, by default: host memory before and after
-each forward pass, and npp, the bytes that autograd saved by then of no parameter.
+"""MemProfiler's default hooks on modules: host memory before and after each forward
+pass, and npp, the bytes saved by autograd so far, without parameters.
 
-Owns what is counted during one profiled call, and which calls are under way in which
-thread.  The functions are looked up by their dotted names, take what torch gives hooks,
-and hold nothing, so that a model that has them can be copied and pickled.  Without a
-profiled call under way they do nothing, as on a copy of the model that outlives it.
+Owns the counts of one profiled call, and the current calls of each thread.  The
+functions are found by their dotted names, take torch's arguments of hooks, and hold
+nothing, so that a model with hooks can be copied and pickled.  Without a current
+profiled call they do nothing, as on a copy of the model that outlives it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PAGE = os.sysconf("SC_PAGESIZE")
 
 _local = threading.local()
-# Calls under way in all threads, for the threads in which autograd runs.
+# Current calls of all threads, for autograd's own threads.
 _under_way = []
 
 
@@ -36,7 +36,7 @@ def host_memory() -> tuple[int, int]:
 
 
 def _storages(tensor) -> Iterator[Any]:
-    """The storages of the plain tensors that TENSOR is made of."""
+    """The storages of the plain tensors in TENSOR."""
     import torch
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -51,7 +51,7 @@ def _storages(tensor) -> Iterator[Any]:
 
 
 def _parts(torch):
-    """The methods that give the dense tensors that sparse ones consist of."""
+    """The methods that return a sparse tensor's dense tensors."""
     rows = "crow_indices", "col_indices", "values"
     columns = "ccol_indices", "row_indices", "values"
     return {
@@ -64,27 +64,28 @@ def _parts(torch):
 
 
 class Count:
-    """What one profiled call of a function of MODULE saves for its backward pass.
+    """The bytes that one profiled call of a function of MODULE saves for its backward
+    pass.
 
-    bytes: of the storages saved so far, each counted once and whole, as it is kept
-    alive whole; those of parameters, also where a view of one is saved, are not.
-    figures: of each module that ran, the attributes that the hooks set.
+    bytes: of the storages saved so far, each counted once and whole, because it stays
+    alive as a whole; without those of parameters, even through a view.  figures: by
+    module that ran, the attributes set by the hooks.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
         parameters = getattr(module, "parameters", tuple)()
         self._skipped = {s._cdata for p in parameters for s in _storages(p)}
-        # A weak reference keeps a storage's address its own, and not its memory.
+        # A weak reference reserves a storage's address, but not its memory.
         self._seen = {}
         self._lock = threading.RLock()
         self.bytes = 0
         self.figures = {}
         self.rss = host_memory()[0]
-        self.beside = ()  # the list of the calls under way in its thread
-        self.error = None  # of a hook, for whoever collects the figures
+        self.beside = ()  # the list of its thread's current calls
+        self.error = None  # of a hook, for the collector of the figures
 
     def add(self, tensor: torch.Tensor) -> None:
-        """Counts what TENSOR, which is saved, keeps alive."""
+        """Counts the memory that TENSOR, which is saved, keeps alive."""
         from torch.multiprocessing.reductions import StorageWeakRef
         from torch.nn import Parameter
 
@@ -98,7 +99,7 @@ class Count:
                 self.bytes += storage.nbytes()
 
     def reset(self) -> None:
-        """Forgets what was counted."""
+        """Resets the counts."""
         with self._lock:
             self._seen.clear()
             self.bytes = 0
@@ -118,7 +119,7 @@ class Count:
 
 
 def begin(count: Count) -> None:
-    """COUNT's call begins in this thread, within those that are under way in it."""
+    """COUNT's call begins in this thread, inside the thread's current calls."""
     if not hasattr(_local, "counts"):
         _local.counts = []
     count.beside = _local.counts
@@ -127,17 +128,17 @@ def begin(count: Count) -> None:
 
 
 def end(count: Count) -> None:
-    """COUNT's call ends, wherever it began; nothing where it has ended."""
+    """COUNT's call ends, wherever it began; does nothing if it has ended."""
     for counts in (_under_way, count.beside):
         if count in counts:
             counts.remove(count)
 
 
 def counts() -> list[Count]:
-    """Those of the calls under way in this thread, the innermost last.
+    """The counts of this thread's current calls, innermost last.
 
-    In a thread in which autograd runs, where a checkpoint's forward pass is repeated,
-    that of the call that began last.
+    In autograd's threads, which repeat a checkpoint's forward pass: that of the call
+    that began last.
     """
     own = getattr(_local, "counts", None)
     if own:
@@ -152,7 +153,7 @@ def _set(module, figures):
 
 
 def _quiet(hook):
-    """HOOK, which raises nothing into the forward pass that it is called beside."""
+    """HOOK, made safe: it raises nothing into its forward pass."""
 
     @functools.wraps(hook)
     def quiet(module, *args, **kwargs):
@@ -208,7 +209,9 @@ def _hook_npp_post_forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -
 
 
 def _reset_memory_hooks_state(model: torch.nn.Module, reset_attrs: list[str]) -> None:
-    """Sets RESET_ATTRS of MODEL's modules to 0, and what the innermost call counted."""
+    """Resets RESET_ATTRS of MODEL's modules, and the counts of the innermost call, to
+    0.
+    """
     for count in counts()[-1:]:
         count.reset()
     zeros = dict.fromkeys(reset_attrs, 0)
@@ -217,7 +220,7 @@ def _reset_memory_hooks_state(model: torch.nn.Module, reset_attrs: list[str]) ->
 
 
 def _npp_hook(x: torch.Tensor) -> torch.Tensor:
-    """Counts X, which autograd saves, in this thread's calls under way; returns X."""
+    """Counts X, which autograd saves, in this thread's current calls; returns X."""
     for count in counts():
         count.add(x)
     return x

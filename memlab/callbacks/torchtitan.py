@@ -5,7 +5,7 @@
     config.profiler = Profiler.Config(enable_memory_snapshot=True)
     config.metrics = MetricsProcessor.Config(enable_tensorboard=True)
 
-Owns what takes the place of torchtitan's own parts: the components Profiler and
+Owns the replacements of torchtitan's own parts: the components Profiler and
 MetricsProcessor, which came after torchtitan 0.2, and for 0.2
 maybe_enable_memory_snapshot() and build_metrics_processor().
 """
@@ -44,11 +44,11 @@ __all__ = [
     "maybe_enable_memory_snapshot",
 ]
 
-# Events kept where the configuration says nothing, as in torchtitan 0.2.
+# Events kept if the configuration does not tell, as in torchtitan 0.2.
 _MAX_ENTRIES = 100_000
 
-# The folder of a step, that of an out of memory, and the file, as torchtitan 0.2 names
-# them; those after it have constants.
+# Names of a step's folder, an out of memory's folder, and the file, as in torchtitan
+# 0.2; later versions have constants.
 _STEP_FOLDER = getattr(_titan_profiler, "MEMORY_STEP_DIR", "iteration_{step}")
 _EXIT_FOLDER = getattr(_titan_profiler, "MEMORY_EXIT_DIR", "iteration_{step}_exit")
 _FILE = getattr(_titan_profiler, "MEMORY_FILE", "rank{rank}_memory_snapshot.pickle")
@@ -57,14 +57,14 @@ _FILE = getattr(_titan_profiler, "MEMORY_FILE", "rank{rank}_memory_snapshot.pick
 class MemoryProfiler:
     """Records memory, and writes a snapshot every few steps, as torchtitan's does.
 
-    step_num: the step after which training starts.  freq: steps from one snapshot to the
-    next.  snapshot_dir: the folder of the snapshots; each goes to a folder of its step,
-    in LEAF_FOLDER there.  rank: for the names of the files.  max_entries: newest events
+    step_num: the step after which training starts.  freq: steps between snapshots.
+    snapshot_dir: the folder of the snapshots; each goes to a folder of its step, in
+    LEAF_FOLDER there.  rank: for the names of the files.  max_entries: newest events
     kept for each device.
 
-    torchtitan makes it by Profiler or maybe_enable_memory_snapshot() below.  Raises
-    ValueError for a size that makes no sense, OSError where the folder cannot be made,
-    memlab.Error where there is nothing to record.
+    Made for torchtitan by Profiler or maybe_enable_memory_snapshot() below.  Raises
+    ValueError for an invalid size, OSError if the folder cannot be made, memlab.Error
+    if there is nothing to record.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MemoryProfiler:
         os.makedirs(snapshot_dir, exist_ok=True)
         self.step_num = step_num
         self.freq = freq
-        # The program may go to another folder.
+        # The program may change its working directory.
         self._folder = os.path.abspath(snapshot_dir)
         self._leaf_folder = leaf_folder
         self._rank = rank
@@ -94,11 +94,11 @@ class MemoryProfiler:
         ).start()
 
     def step(self, exit_ctx: bool = False) -> None:
-        """Ends a training step: writes a snapshot where it is the turn of one.
+        """Ends a training step; writes a snapshot if one is due.
 
-        exit_ctx: whether training ends by an out of memory within the step, of which an
-        account in words is written too.  Raises nothing: the first failure to write is
-        warned of, and the next turn tries again.
+        exit_ctx: training ends by an out of memory in the step; its account in words is
+        written too. Raises nothing: the first failed write is warned of, and the next
+        snapshot tries again.
         """
         self.step_num += 1
         if not exit_ctx and self.step_num % self.freq != 0:
@@ -127,19 +127,19 @@ class MemoryProfiler:
             _core.write_file(os.path.splitext(path)[0] + ".txt", text)
 
     def stop(self) -> None:
-        """Ends the recording; other recordings, torch's included, go on.
+        """Ends the recording; other recordings, torch's included, continue.
 
         Raises nothing.
         """
         try:
             self._snapshot.stop()
         except Exception:
-            # What there was to write is written.
+            # Everything is written already.
             pass
 
 
 def _build(config, global_step, base_folder, leaf_folder):
-    """The MemoryProfiler that CONFIG, torchtitan's, asks for; None for none."""
+    """The MemoryProfiler that CONFIG, torchtitan's, asks for; or None."""
     if not config.enable_memory_snapshot:
         return None
     if sources.default() != "cuda":
@@ -168,19 +168,19 @@ def maybe_enable_memory_snapshot(
     base_folder: str = "",
     leaf_folder: str = "",
 ) -> Iterator[MemoryProfiler | None]:
-    """In place of torchtitan 0.2's function of this name in tools.profiling.
+    """Replaces torchtitan 0.2's function of this name in tools.profiling.
 
         from memlab.callbacks.torchtitan import maybe_enable_memory_snapshot
 
     profiling_config: the [profiling] part of the job's configuration, whose
-    enable_memory_snapshot, save_memory_snapshot_folder and profile_freq hold.
+    enable_memory_snapshot, save_memory_snapshot_folder and profile_freq are used.
     global_step: the step after which training starts.  base_folder: the job's folder.
     leaf_folder: a folder in that of each step.
 
-    Gives the MemoryProfiler, whose step() ends each training step; None where the
-    configuration asks for none, and, with a warning, where there is no CUDA device.  An
-    out of memory is written as iteration_X_exit, with an account in words, and passes
-    on.  Raises ValueError for a profile_freq below 1, and OSError where the folder
+    Returns the MemoryProfiler, whose step() ends each training step; None if the
+    configuration requests none, and, with a warning, where there is no CUDA device.  An
+    out of memory is written as iteration_X_exit, with a report in words, and raised
+    again.  Raises ValueError for a profile_freq below 1, and OSError if the folder
     cannot be made.
     """
     profiler = _build(profiling_config, global_step, base_folder, leaf_folder)
@@ -200,7 +200,7 @@ if _titan_profiler is not None:
     __all__ += ["MetricsProcessor", "Profiler"]
 
     class Profiler(_titan_profiler.Profiler):
-        """In place of torchtitan's Profiler, later than 0.2: memlab writes the snapshots.
+        """Replaces torchtitan's Profiler, later than 0.2: memlab writes the snapshots.
 
             config.profiler = Profiler.Config(enable_memory_snapshot=True)
 
@@ -222,7 +222,7 @@ if _titan_profiler is not None:
             return _build(self._config, global_step, base_folder, leaf_folder)
 
         def __exit__(self, *exception: Any) -> bool:
-            """Ends the recording, which torchtitan lets go on for ever."""
+            """Ends the recording, which torchtitan never ends."""
             profiler = self.memory_profiler
             try:
                 return super().__exit__(*exception)
@@ -254,12 +254,12 @@ def add_memory_metrics(
 ) -> Any:
     """Adds memlab.metrics() to each row that a MetricsProcessor of torchtitan logs.
 
-    They go to the loggers that it has, TensorBoard and Weights & Biases, beside
-    torchtitan's own figures.  prometheus: as in memlab.MemoryMonitor; every rank has an
-    endpoint, those without loggers too.  Returns METRICS_PROCESSOR, of which the logger
-    alone is used: an object with log(metrics, step), of a dict and an int, and close().
+    They go to its loggers, TensorBoard and Weights & Biases, beside torchtitan's own
+    figures. prometheus: as in memlab.MemoryMonitor; every rank has an endpoint, even
+    without loggers.  Returns METRICS_PROCESSOR, of which only the logger is used: an
+    object with log(metrics, step), of a dict and an int, and close().
 
-    Raises what MemoryMonitor raises for prometheus.
+    Raises MemoryMonitor's errors for prometheus.
     """
     metrics_processor.logger = _Logger(metrics_processor.logger, prometheus)
     return metrics_processor
@@ -269,7 +269,7 @@ if _titan_profiler is not None:
     import torchtitan.components.metrics as _titan_metrics
 
     class MetricsProcessor(_titan_metrics.MetricsProcessor):
-        """In place of torchtitan's MetricsProcessor, later than 0.2: add_memory_metrics().
+        """Replaces torchtitan's MetricsProcessor, later than 0.2: add_memory_metrics().
 
             config.metrics = MetricsProcessor.Config(log_freq=1, enable_tensorboard=True)
 
@@ -292,11 +292,11 @@ if _titan_profiler is not None:
 
 
 def build_metrics_processor(*args: Any, **kwargs: Any) -> Any:
-    """In place of torchtitan 0.2's function of this name in components.metrics.
+    """Replaces torchtitan 0.2's function of this name in components.metrics.
 
         TrainSpec(..., build_metrics_processor_fn=build_metrics_processor)
 
-    Takes what that takes, and returns what that returns with add_memory_metrics().
+    Takes the same arguments, and returns the same object after add_memory_metrics().
     """
     from torchtitan.components.metrics import build_metrics_processor as build
 

@@ -1,1 +1,2 @@
-"""The names of other tools, answered by memlab: a script changes one import line."""
+"""Other tools' names, implemented by memlab: only the import line of a script changes.
+"""

@@ -5,14 +5,16 @@ import random
 
 
 def amount(name, default):
-    """MEMLAB_NAME of the environment as a number, or DEFAULT; printed, so that a report
-    says what was done."""
+    """The environment's MEMLAB_NAME as a number, or DEFAULT; printed, so that a report
+    tells the amount.
+    """
     value = int(os.environ.get(f"MEMLAB_{name}") or default)
     print(f"{name.lower()}: {value}")
     return value
 
 
 def seed(name, night):
-    """MEMLAB_NAME_SEED of the environment as a number, or what to begin random programs with:
-    a change that lands is tried on the same ones every time, a NIGHT on others."""
+    """The environment's MEMLAB_NAME_SEED as a number, or else a seed for random
+    programs: the same for every change, another each NIGHT.
+    """
     return amount(f"{name}_SEED", random.SystemRandom().randrange(1 << 32) if night else 1)

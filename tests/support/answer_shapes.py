@@ -5,7 +5,7 @@ import typing
 
 
 def misfits(value, hint, where="answer"):
-    """Where VALUE is not what HINT says; exact about keys, and a bool is no int."""
+    """Where VALUE does not match HINT; exact about keys, and a bool is no int."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if typing.is_typeddict(hint):
         if not isinstance(value, dict):

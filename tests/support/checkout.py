@@ -16,7 +16,7 @@ FOLDERS = "csrc tools memlab tests examples bench docs .ci".split()
 
 
 def copy_checkout(target):
-    """Copies what git keeps, and nothing that a build made, to TARGET."""
+    """Copies the files that git keeps, without build results, to TARGET."""
     made = shutil.ignore_patterns("*.so", "*.new", "__pycache__", "_bridge_src")
     target.mkdir(parents=True)
     for name in FILES:

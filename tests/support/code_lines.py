@@ -13,7 +13,7 @@ SECRET = "PASSWORD = 'swordfish'"
 
 
 def named(code, path):
-    """CODE as if it were of the file at PATH, which may be no name of a file."""
+    """CODE as if from the file at PATH, which need not be a file's name."""
     constants = tuple(
         named(item, path) if isinstance(item, types.CodeType) else item
         for item in code.co_consts
@@ -22,8 +22,9 @@ def named(code, path):
 
 
 def record(script, path, source="x = 1\nallocate(size=KIB)\n", text=None, **options):
-    """The recording of SOURCE, run as if it were the file at PATH, whose text becomes TEXT,
-    where it is not None, before the recording is read."""
+    """The recording of SOURCE, run as if it were the file at PATH.  If TEXT is not
+    None, the file's text becomes TEXT before the recording is read.
+    """
     with memlab.MemorySnapshot(source="script", **options) as snapshot:
         script.emit("segment_alloc", SEGMENT, 2 * MIB)
         allocate = functools.partial(script.emit, "alloc", SEGMENT)
@@ -36,7 +37,7 @@ def record(script, path, source="x = 1\nallocate(size=KIB)\n", text=None, **opti
 
 
 def kept(recording, path):
-    """{(function, line): text} of what RECORDING has of the file at PATH."""
+    """{(function, line): text} of the recording's lines in the file at PATH."""
     lines = recording.code_lines()
     return {(line[1], line[2]): line[3] for line in lines if line[0] == str(path)}
 

@@ -1,4 +1,4 @@
-"""Whether programs can use CUDA here, be it the phantom's."""
+"""Whether programs can use CUDA here, possibly the phantom's."""
 
 import functools
 import importlib.util
@@ -24,7 +24,7 @@ def why_no_torch():
 
 @functools.cache
 def why_no_cuda():
-    """The reason why no program can use CUDA here, be it the phantom's, or None."""
+    """The reason why no program can use CUDA here, not even the phantom's, or None."""
     if why_no_torch():
         return why_no_torch()
     import torch

@@ -1,4 +1,4 @@
-"""Recordings that the tests of exports write, and what the peak says of them."""
+"""Recordings for the tests of exports, and the peak's figures of them."""
 
 import collections
 import gzip
@@ -80,5 +80,5 @@ def by_line(recording):
 
 
 def at_peak(recording):
-    """The event after which the peak is."""
+    """The event right before the peak."""
     return recording.peak(0)["peak"]["event"] - 1

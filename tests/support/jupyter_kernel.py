@@ -11,7 +11,7 @@ jupyter_client = pytest.importorskip(
 )
 pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 
-# What a kernel may take for a cell on a busy machine before the test gives it up.
+# The longest time for a cell on a busy machine.
 PATIENCE = 300
 
 
@@ -26,8 +26,9 @@ class Kernel:
         self.client.wait_for_ready(timeout=PATIENCE)
 
     def run(self, cell):
-        """What CELL shows: text of stdout and stderr, what was displayed, the result, and
-        its error."""
+        """The output of CELL: text of stdout and stderr, displayed objects, the result,
+        and its error.
+        """
         shown = SimpleNamespace(out="", err="", displays=[], result=None, error=None)
 
         def keep(message):

@@ -1,6 +1,7 @@
-"""A writer of .mlab files, of what docs/FORMAT.md says alone: no number here is memlab's.
+"""A writer of .mlab files, from docs/FORMAT.md alone: no number here comes from memlab.
 
-Every field of an event is written whole, so that each is what its bytes say."""
+Every field of an event is written whole, so that its bytes are its value.
+"""
 
 import struct
 
@@ -50,7 +51,7 @@ def module(number, type_name):
 
 
 def context(frees, *, flags, thread, autograd_thread, stream, pool, metadata):
-    """What holds of the events from the next on."""
+    """The context of the following events."""
     fields = flags, thread, autograd_thread, stream, *pool, metadata
     return bytes([11 | frees << 4, 1 | 2 | 4 | 8 | 16 | 32]) + struct.pack(
         "<BHHQIII", *fields
@@ -62,7 +63,7 @@ def unused(events):
 
 
 def state(*, time, addr, size, stack, block, flags, thread, action):
-    """What the events behind it are relative to; what is no argument is 0."""
+    """The base of the following events; fields without an argument are 0."""
     return bytes([14]) + struct.pack(
         "<8Q9I2H4B", time, addr, size, block, *[0] * 4, *stack, *[0] * 6, thread,
         0, 0, *flags, action, 0,
@@ -70,7 +71,9 @@ def state(*, time, addr, size, stack, block, flags, thread, action):
 
 
 def same_event(action, *, time):
-    """TIME since the event before, of which it is a copy, but for what classes have."""
+    """TIME since the previous event, of which this is a copy except for its class's
+    fields.
+    """
     return action.to_bytes(3, "little") + struct.pack("<H", time)
 
 

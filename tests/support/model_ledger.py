@@ -1,8 +1,8 @@
 """A slow model of the caching allocator's block structure, independent of the C core.
 
-It follows a trace that begins before the first allocation of the process, so that no
-past has to be inferred, and keeps each segment as a plain list that it searches from the
-start.  Rounding is the default one.
+It follows a trace from before the process's first allocation, so that no past must be
+inferred. Each segment is a plain list, searched from the start.  Rounding is the
+default one.
 """
 
 from dataclasses import dataclass

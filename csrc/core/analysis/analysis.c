@@ -1,4 +1,4 @@
-/* What every answer about a device of a recording starts from.  See analysis.h. */
+/* Makes the base of every answer about a device.  See analysis.h. */
 #include "analysis/analysis.h"
 
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "ledger/blocks.h"
 
-/* Of all devices of one recording; each is NULL until somebody asks for it. */
+/* Of all devices of one recording; each is NULL until it is requested. */
 typedef struct analyses {
     ml_attached attached;
     _Atomic(ml_causes *) causes;
@@ -98,7 +98,7 @@ raise_totals(ml_totals *peaks, const ml_totals *now)
 #undef XX
 }
 
-/* Once over the events. */
+/* Walks once over the events. */
 static int
 follow(ml_analysis *a, ml_replay *replay)
 {
@@ -199,13 +199,13 @@ ml_analysis_replay(const ml_analysis *analysis, size_t position, ml_replay **out
 
 /* ---- What blocks are ---- */
 
-/* That of no block that events tell of. */
+/* The life of a block without events. */
 static const ml_lifetime untold = {.earlier = UINT64_MAX,
                                    .requested = ML_NEVER,
                                    .end = ML_NEVER,
                                    .tag = ML_CATEGORY_COUNT};
 
-/* The life of the block whose first row is INDEX, as one row: into *WHOLE, if others
+/* The life of the block whose first row is INDEX, as one row; in *WHOLE if others
  * follow. */
 static const ml_lifetime *
 whole_life(const ml_analysis *analysis, size_t index, ml_lifetime *whole)
@@ -229,8 +229,7 @@ judge(const ml_analysis *analysis, const ml_lifetime *life,
                : ml_categories_judge(analysis->categories, life, cause);
 }
 
-/* PRIOR_BLOCK, STACK: of a block from before the first event; NULL: nothing more is known of
- * it. */
+/* PRIOR_BLOCK, STACK: facts about a block from before the first event; NULL: none. */
 static ml_explained
 explain(const ml_analysis *analysis, const ml_lifetime *life,
         const ml_prior_block *prior_block, uint32_t stack)

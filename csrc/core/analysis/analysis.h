@@ -24,13 +24,13 @@ typedef struct ml_analysis {
     ml_replay_start *start; /* owned */
     ml_replay_result fit;
     uint64_t peak;   /* events before the first instant of the most allocated bytes */
-    ml_totals peaks; /* of each total alone */
+    ml_totals peaks; /* each total's own peak */
     _Atomic(ml_verdict *)
-        verdicts; /* owned; of the rows of lifetimes; NULL: not asked for */
+        verdicts; /* owned; by row of lifetimes; NULL: not requested yet */
 } ml_analysis;
 
-/* RECORDING does not change any more.  *OUT is borrowed and lives as long as RECORDING.
- * 0, ML_EINVALID for a DEVICE that it does not have, or ML_ENOMEM. */
+/* RECORDING must not change any more.  *OUT is borrowed and lives as long as RECORDING.
+ * 0, ML_EINVALID for a DEVICE that it lacks, or ML_ENOMEM. */
 int ml_analysis_of(const ml_recording *recording, size_t device,
                    const ml_analysis **out);
 /* Likewise, only the causes, of all devices. */

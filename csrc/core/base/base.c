@@ -31,7 +31,7 @@ ml_realloc(void *pointer, size_t bytes)
 void *
 ml_alloc(size_t bytes)
 {
-    /* A zero would free: an empty array still needs an address of its own. */
+    /* Zero bytes would free: an empty array still needs an address of its own. */
     return realloc_hook(NULL, bytes != 0 ? bytes : 1);
 }
 
@@ -43,7 +43,8 @@ ml_alloc_zeroed(size_t count, size_t size)
     }
     size_t bytes = count * size;
     if (realloc_hook == libc_realloc) {
-        /* Pages fresh from the system are zeros: who writes few of them takes few. */
+        /* Fresh pages from the system are zeros: memory use follows the written
+         * pages. */
         return calloc(1, bytes != 0 ? bytes : 1);
     }
     void *pointer = ml_alloc(bytes);
@@ -118,8 +119,8 @@ fold(uint64_t a, uint64_t b)
 uint64_t
 ml_hash_bytes(const void *bytes, size_t length)
 {
-    /* The address differs from process to process, so that a file cannot be made to
-     * collide in our tables.  Hashes must therefore never leave the process. */
+    /* The address differs between processes, so a file cannot be made to collide in the
+     * tables.  Hashes must therefore never leave the process. */
     static const char salt = 0;
     const unsigned char *at = bytes;
     uint64_t hash = fold((uint64_t)(uintptr_t)&salt ^ 0xa0761d6478bd642fu,

@@ -41,8 +41,9 @@ ml_hash_u64(uint64_t value)
 
 uint64_t ml_hash_bytes(const void *bytes, size_t length);
 
-/* AT, a size_t, becomes the first of COUNT indices for which BELOW, an expression of AT that
- * holds up to some index and not from there on, does not hold; COUNT: it holds for all. */
+/* AT, a size_t, becomes the first of COUNT indices for which BELOW does not hold;
+ * COUNT: it holds for all.  BELOW, an expression of AT, must hold up to some index and
+ * not after it. */
 #define ML_SEARCH(at, count, below) \
     do { \
         size_t ml_search_low = 0, ml_search_high = (count); \
@@ -68,12 +69,13 @@ ml_find_address(const void *items, size_t size, size_t count, uint64_t addr)
     return low;
 }
 
-/* The length of the UTF-8 character at the start of the LEFT bytes at BYTES, which
- * becomes *CHARACTER; 0 where there is none.  Lone surrogates pass, as in Python's
+/* The length of the UTF-8 character at the start of the LEFT bytes at BYTES; *CHARACTER
+ * is its value.  0: no character.  Lone surrogates are accepted, as by Python's
  * surrogatepass. */
 size_t ml_utf8_decode(const unsigned char *bytes, size_t left, unsigned *character);
 
-/* Has U+FFFD, which is as long, in the place of each lone surrogate of the UTF-8 TEXT. */
+/* Replaces each lone surrogate in the UTF-8 TEXT by U+FFFD, which has the same
+ * length. */
 void ml_text_replace_surrogates(char *text, size_t length);
 
 /* Growing byte buffer for writers.  A failed append is remembered: check `error` once
@@ -87,7 +89,7 @@ typedef struct ml_buffer {
 
 void ml_buffer_fini(ml_buffer *buffer);
 void ml_buffer_append(ml_buffer *buffer, const void *bytes, size_t length);
-/* Room for LENGTH bytes more, which the caller may write behind the others; false: none. */
+/* Room for LENGTH more bytes, for the caller to write after the others; false: none. */
 bool ml_buffer_reserve(ml_buffer *buffer, size_t length);
 
 /* Maps byte strings or small fixed structs to dense ids; used while building. */

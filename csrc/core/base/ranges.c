@@ -1,4 +1,4 @@
-/* Ranges that are taken.  See ranges.h. */
+/* Keeps taken ranges.  See ranges.h. */
 #include "base/ranges.h"
 
 #include <string.h>

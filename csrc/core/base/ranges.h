@@ -19,10 +19,10 @@ typedef struct ml_ranges {
 
 void ml_ranges_fini(ml_ranges *ranges);
 
-/* Takes BYTES from START on; 1, or 0 where some of it is taken, it is empty, or it goes
- * beyond what can be addressed; or ML_ENOMEM. */
+/* Takes BYTES from START on.  1; 0 if some of it is taken, it is empty, or it exceeds
+ * the address space; or ML_ENOMEM. */
 int ml_ranges_take(ml_ranges *ranges, uint64_t start, uint64_t bytes);
-/* Gives back what of these bytes is taken.  0 or ML_ENOMEM. */
+/* Gives back the taken part of these bytes.  0 or ML_ENOMEM. */
 int ml_ranges_give(ml_ranges *ranges, uint64_t start, uint64_t bytes);
 
 #endif

@@ -1,10 +1,10 @@
-/* Numbers of any size in few bytes.  See varint.h. */
+/* Reads and writes numbers of any size in few bytes.  See varint.h. */
 #include "base/varint.h"
 
 /* Of 128 bits. */
 #define ROOM 19
 
-/* Whether OUT has room for one, where it is written in place. */
+/* Whether OUT has room for one, to be written in place. */
 static bool
 has_room(ml_buffer *out)
 {

@@ -12,7 +12,7 @@ __extension__ typedef unsigned __int128 ml_wide;
 /* Bytes of the longest number of 64 bits. */
 #define ML_VARINT_ROOM 10
 
-/* VALUE to TO; the bytes written. */
+/* Writes VALUE to TO; returns the number of bytes. */
 static inline size_t
 ml_varint_write(uint8_t to[ML_VARINT_ROOM], uint64_t value)
 {
@@ -23,11 +23,11 @@ ml_varint_write(uint8_t to[ML_VARINT_ROOM], uint64_t value)
     to[length++] = (uint8_t)value;
     return length;
 }
-/* The number at *AT, which moves behind it.  False where the bytes end, at END, within the
- * number, or it has more than 64 bits. */
+/* Reads the number at *AT, and moves *AT past it.  False if the bytes end within the
+ * number, at END, or it has more than 64 bits. */
 bool ml_varint_read(const uint8_t **at, const uint8_t *end, uint64_t *value);
 
-/* Likewise behind what is in OUT; most numbers are of one byte. */
+/* Appends VALUE to OUT; most numbers have one byte. */
 void ml_varint_put_long(ml_buffer *out, uint64_t value);
 static inline void
 ml_varint_put(ml_buffer *out, uint64_t value)
@@ -39,8 +39,8 @@ ml_varint_put(ml_buffer *out, uint64_t value)
     out->bytes[out->length++] = (char)value;
 }
 void ml_varint_put_wide(ml_buffer *out, ml_wide value);
-/* NOW less BEFORE, of 65 bits: twice the difference, or of a negative one twice its
- * magnitude less one. */
+/* NOW - BEFORE, in 65 bits: twice the difference; if negative, twice its magnitude
+ * minus one. */
 void ml_varint_put_change(ml_buffer *out, uint64_t before, uint64_t now);
 
 #endif

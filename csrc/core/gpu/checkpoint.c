@@ -1,4 +1,4 @@
-/* Giving CUDA contexts back and taking them again.  See checkpoint.h. */
+/* Gives CUDA contexts back and takes them again.  See checkpoint.h. */
 #include "gpu/checkpoint.h"
 
 #include <stdarg.h>
@@ -31,8 +31,8 @@ enum driver_state {
     RESTORING
 };
 
-/* The driver's answers to these calls.  cuGetErrorName is itself a call that may wait
- * while the process is locked. */
+/* The driver's results of these calls.  cuGetErrorName may itself wait while the
+ * process is locked. */
 #define ANSWERS(XX) \
     XX(INVALID_VALUE, 1, "invalid argument") \
     XX(OUT_OF_MEMORY, 2, "out of memory") \
@@ -67,7 +67,7 @@ enum {
 /* Of this process. */
 static struct {
     _Atomic int place;
-    /* Who gave them; a forked child shares nothing with the driver. */
+    /* The giving process; a forked child shares nothing with the driver. */
     _Atomic int giver;
     /* Written and read while the contexts are moved, by one thread at a time. */
     ml_checkpoint_calls driver;
@@ -147,7 +147,7 @@ advice_on_restore(int answer)
                : "the driver could not bring back what the GPU held: try again";
 }
 
-/* What a function says of its failure; begins empty, and is added to. */
+/* A failure's text; begins empty, and is extended. */
 typedef struct sentence {
     char *problem;
     size_t problem_bytes;
@@ -178,7 +178,7 @@ say_failed(const sentence *to, const char *call, int answer, const char *advice)
     say_version(to);
 }
 
-/* What is left to whoever cannot go on from within. */
+/* What to do from outside, if this process cannot continue by itself. */
 static void
 say_from_outside(const sentence *to, const char *actions)
 {
@@ -251,7 +251,7 @@ check_state(const ml_checkpoint_calls *calls, const sentence *to)
     return 1;
 }
 
-/* NVML, asked only where no call of it can be held. */
+/* Asks NVML, only when none of its calls can be blocked. */
 static void
 find_version(void)
 {
@@ -301,7 +301,7 @@ check(const sentence *to)
     return result;
 }
 
-/* Claims the contexts for moving them from where they should be. */
+/* Claims the contexts, to move them from their expected place. */
 static bool
 claim(int from, const sentence *to)
 {
@@ -346,12 +346,12 @@ lock(unsigned limit_ms, const sentence *to)
 static int
 call(int (*function)(int pid, void *arguments))
 {
-    /* What the other calls' arguments hold is optional or reserved. */
+    /* The other calls' arguments are optional or reserved. */
     uint64_t arguments[8] = {0};
     return function(ml_this_process_id(), arguments);
 }
 
-/* Out of LOCKED.  True where the contexts are here again. */
+/* Leaves LOCKED.  True if the contexts are in place again. */
 static bool
 unlock(const sentence *to)
 {
@@ -367,7 +367,7 @@ unlock(const sentence *to)
     return false;
 }
 
-/* Leaves the contexts at the place that it returns. */
+/* Moves the contexts; returns their place. */
 static int
 give(unsigned limit_ms, const sentence *to, int *result)
 {
@@ -416,7 +416,7 @@ ml_checkpoint_give(unsigned limit_ms, char *problem, size_t problem_bytes)
 
 /* ---- Taking ---- */
 
-/* Somebody may have moved on from outside: the driver knows. */
+/* The state may have been changed from outside: the driver knows. */
 static int
 state_now(void)
 {

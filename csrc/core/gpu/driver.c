@@ -1,4 +1,4 @@
-/* The CUDA driver that this process has loaded.  See driver.h. */
+/* Finds the CUDA driver that this process has loaded.  See driver.h. */
 #include "gpu/driver.h"
 
 #include <stdatomic.h>
@@ -6,8 +6,9 @@
 #include "base/system/clock.h"
 #include "base/system/library.h"
 
-/* Who closes the gate first says so and then counts who is inside; who enters first
- * counts itself and then looks at the gate: one of the two sees the other. */
+/* A closing thread first marks the gate and then counts the threads inside.  An
+ * entering thread first counts itself and then reads the gate.  One of the two sees the
+ * other. */
 static struct {
     _Atomic unsigned inside;
     _Atomic bool closed;

@@ -1,15 +1,15 @@
-/* The CUDA driver that this process has loaded, and whether it may be asked now.
+/* The CUDA driver that this process has loaded, and whether it may be called now.
  *
- * Owns finding libcuda.so.1 among what is loaded, and the gate before the driver and
- * its management library NVML: while the process's CUDA context is away (checkpoint.h)
- * they hold whoever asks until it is back, so memlab then asks neither.  It never loads
+ * Owns the search for libcuda.so.1 among the loaded libraries, and the gate before the
+ * driver and its management library NVML.  While the process's CUDA context is away
+ * (checkpoint.h), both block their callers, so memlab calls neither.  It never loads
  * the driver or initialises CUDA.  Any thread; no lock. */
 #ifndef ML_DRIVER_H
 #define ML_DRIVER_H
 
 #include <stdbool.h>
 
-/* What whoever finds the gate closed says. */
+/* The message if the gate is closed. */
 #define ML_DRIVER_CLOSED \
     "the CUDA context of this process is given back, and the driver is not asked " \
     "until it " \
@@ -20,7 +20,8 @@
 bool ml_driver_enter(void);
 void ml_driver_leave(void);
 
-/* The loaded driver, a library (library.h) to be closed; NULL where none is loaded. */
+/* The loaded driver, a library (library.h) that the caller closes; NULL: none is
+ * loaded. */
 void *ml_driver_loaded(void);
 
 /* Closes the gate and waits until no thread is inside.  False if one still is after

@@ -1,4 +1,4 @@
-/* The account of a whole GPU.  See gpu_account.h. */
+/* Accounts for the memory of a whole GPU.  See gpu_account.h. */
 #include "gpu/gpu_account.h"
 
 /* Values of ML_NOTE_GPU, as recording.h lists them. */
@@ -18,7 +18,7 @@ has(const ml_note *sample, unsigned value)
     return sample->values[value] != ML_NOTE_UNKNOWN;
 }
 
-/* A sample that says why there are none has no figure at all. */
+/* A sample with a reason instead has no figures. */
 static bool
 is_sample(const ml_note *note, int device)
 {
@@ -72,8 +72,8 @@ least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* What was outside torch then and still is counts to then; it is not told which of it
- * went, where some did. */
+/* Memory outside torch at an earlier sample counts to that time as long as it exists.
+ * If some was freed, the newest is assumed to be gone. */
 static void
 set_outside(const ml_gpu_account_marks *marks, const ml_note *sample,
             ml_gpu_account *out)
@@ -119,8 +119,8 @@ ml_gpu_account_of(const ml_gpu_account_marks *marks, const ml_note *sample,
     set(out, ML_LINE_unknown, value(sample, USED) + out->moved - out->used);
 }
 
-/* The note among those for which WANTED holds that comes first at TIME or after, else the
- * last before; NULL for none. */
+/* Of the notes for which WANTED holds, the first at or after TIME, else the last
+ * before; NULL: none. */
 static const ml_note *
 nearest(const ml_recording *recording, uint64_t time,
         bool (*wanted)(const ml_note *, int), int device)
@@ -138,7 +138,7 @@ nearest(const ml_recording *recording, uint64_t time,
     return found;
 }
 
-/* The reason that stands in the place of samples; 0 for none. */
+/* The reason noted instead of samples; 0: none. */
 static uint32_t
 reason_of(const ml_recording *recording, int device)
 {
@@ -169,7 +169,7 @@ ml_gpu_account_at(const ml_recording *recording, int device, uint64_t time,
         }
     }
     if (recording->lost_notes > 0) {
-        /* The first samples may be among them. */
+        /* The lost notes may include the first samples. */
         marks.start = marks.step = NULL;
     }
     ml_gpu_account_of(&marks, sample, time, torch, out);

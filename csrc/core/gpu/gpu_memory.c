@@ -1,4 +1,4 @@
-/* What a whole GPU holds.  See gpu_memory.h. */
+/* Reads the memory of a whole GPU.  See gpu_memory.h. */
 #include "gpu/gpu_memory.h"
 
 #include <pthread.h>
@@ -31,7 +31,7 @@ typedef struct nvml_process {
     unsigned gpu_instance, compute_instance;
 } nvml_process;
 
-/* More processes than this on one device, and their memory counts as not known. */
+/* With more processes on one device, their memory is unknown. */
 #define PROCESS_MAX 512
 
 typedef struct cuda_uuid {
@@ -40,7 +40,7 @@ typedef struct cuda_uuid {
 
 typedef int (*process_list)(void *device, unsigned *count, nvml_process *out);
 
-/* Of this process; written once, by load(), but for the handles. */
+/* Of this process; written once, by load(), except the handles. */
 static struct {
     pthread_once_t once;
     const char *reason; /* NULL: it can be used */
@@ -50,7 +50,7 @@ static struct {
     int (*version)(char *text, unsigned size);
     process_list compute;  /* NULL: an old driver */
     process_list graphics; /* likewise */
-    /* Its devices by index of CUDA's, as they are found; they live as long as NVML. */
+    /* Its devices by CUDA's index, as they are found; they live as long as NVML. */
     _Atomic(void *) handles[ML_DEVICE_MAX];
 } nvml = {.once = PTHREAD_ONCE_INIT};
 
@@ -89,8 +89,8 @@ load(void)
 
 /* ---- Which device ---- */
 
-/* The identity of a CUDA device as NVML writes it.  In MIG mode it is the instance's,
- * which is what the process can use. */
+/* The identity of a CUDA device in NVML's form.  In MIG mode it is the instance's,
+ * which is the part that the process can use. */
 static bool
 uuid_of(int device, cuda_uuid *out)
 {
@@ -118,7 +118,7 @@ write_uuid(const cuda_uuid *uuid, const char *prefix, char text[ML_GPU_NAME])
     }
 }
 
-/* NVML's device for a CUDA device, and its NAME; NULL where NVML does not know it. */
+/* NVML's device for a CUDA device, and its NAME; NULL: unknown to NVML. */
 static void *
 find_handle(int device, char name[ML_GPU_NAME])
 {
@@ -190,7 +190,7 @@ read_whole(void *handle, ml_gpu_memory *out)
         out->reserve = newer.reserved;
         return 0;
     }
-    /* Here what is used includes the reserve. */
+    /* In this version, used includes the reserve. */
     nvml_memory older;
     if (nvml.memory(handle, &older) != 0) {
         return ML_ESOURCE;
@@ -219,8 +219,8 @@ add_known(uint64_t *sum, uint64_t bytes)
         *sum == ML_GPU_UNKNOWN || bytes == UINT64_MAX ? ML_GPU_UNKNOWN : *sum + bytes;
 }
 
-/* All processes on the device, each in one of the two lists' order; false where the
- * driver does not tell. */
+/* All processes on the device, in the order of the two lists; false: the driver does
+ * not tell. */
 static bool
 list_processes(void *handle, nvml_process processes[PROCESS_MAX], unsigned *count)
 {
@@ -243,7 +243,7 @@ list_processes(void *handle, nvml_process processes[PROCESS_MAX], unsigned *coun
     return true;
 }
 
-/* Of the process PID; where it is not listed, but THERE, it is under an id of another
+/* Reads the process PID.  If it is not listed, but THERE, it has an id of another
  * namespace. */
 static void
 read_processes(void *handle, unsigned pid, bool there, ml_gpu_memory *out)
@@ -276,7 +276,7 @@ read_handle(void *handle, ml_gpu_memory *out, const char **reason)
     return 0;
 }
 
-/* Whether NVML can be asked, and then ml_driver_leave. */
+/* Whether NVML can be asked; if so, call ml_driver_leave afterwards. */
 static int
 enter(const char **reason)
 {

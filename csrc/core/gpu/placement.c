@@ -15,8 +15,8 @@ typedef struct {
 typedef struct {
     uint64_t start; /* first, for ml_find_address() */
     uint64_t bytes;
-    uint64_t free;   /* bytes of it that are not taken */
-    uint64_t serial; /* the higher, the newer */
+    uint64_t free;   /* free bytes in it */
+    uint64_t serial; /* higher is newer */
     range *taken;    /* owned, ascending */
     size_t count;
     size_t capacity;
@@ -49,8 +49,9 @@ round_up(uint64_t value, uint64_t power)
 
 /* --- Ranges of a region --------------------------------------------------------------- */
 
-/* Where in WITHIN the policy puts BYTES at a multiple of ALIGNMENT; 0: no hole has room.
- * ABOVE is drawn: the first place from there on is taken, else the first of all. */
+/* The address in WITHIN that the policy gives BYTES at a multiple of ALIGNMENT; 0: no
+ * hole has room.  ABOVE is random: the first place from there on is taken, else the
+ * first of all. */
 static uint64_t
 choose_hole(const region *within, enum ml_placement_policy policy, uint64_t bytes,
             uint64_t alignment, uint64_t above)
@@ -104,8 +105,8 @@ insert_range(region *within, uint64_t start, uint64_t bytes)
     return 0;
 }
 
-/* The index in ITEMS, which begin with start and bytes, of the one that ADDRESS lies in;
- * COUNT: none. */
+/* The index of the item with ADDRESS in ITEMS, which begin with start and bytes; COUNT:
+ * none. */
 static size_t
 find_holder(const void *items, size_t size, size_t count, uint64_t address)
 {
@@ -124,7 +125,7 @@ find_holder(const void *items, size_t size, size_t count, uint64_t address)
 
 /* --- Regions -------------------------------------------------------------------------- */
 
-/* The newest region with a hole for BYTES, which starts at *HOLE; NULL: none has. */
+/* The newest region with a hole for BYTES, at *HOLE; NULL: none. */
 static region *
 find_region(const ml_placement *placement, uint64_t bytes, uint64_t alignment,
             uint64_t above, uint64_t *hole)
@@ -146,7 +147,7 @@ find_region(const ml_placement *placement, uint64_t bytes, uint64_t alignment,
     return newest;
 }
 
-/* Makes a region at START, below which INDEX others lie. */
+/* Makes a region at START, above INDEX others. */
 static region *
 insert_region(ml_placement *placement, size_t index, uint64_t start, uint64_t bytes)
 {
@@ -164,7 +165,7 @@ insert_region(ml_placement *placement, size_t index, uint64_t start, uint64_t by
     return made;
 }
 
-/* Has a region mapped for BYTES; NULL: no room. */
+/* Maps a region for BYTES; NULL: no room. */
 static region *
 map_region(ml_placement *placement, uint64_t bytes, uint64_t alignment)
 {
@@ -193,7 +194,8 @@ make_region(ml_placement *placement, uint64_t bytes, uint64_t alignment)
     if (placement->space.map != NULL) {
         return map_region(placement, bytes, unit);
     }
-    /* From the highest gap, which region i - 1 lies below, to the one under them all. */
+    /* From the highest gap, which is above region i - 1, to the one below all
+     * regions. */
     for (size_t i = placement->count;; i--) {
         const region *below = i > 0 ? &placement->regions[i - 1] : NULL;
         uint64_t low = below ? below->start + below->bytes : placement->base;

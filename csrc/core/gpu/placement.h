@@ -3,8 +3,8 @@
  * Up to torch 2.11 the caching allocator breaks ties between equal free blocks by
  * address, so the peak it reserves depends on the order of the addresses that cudaMalloc
  * returns.  ML_PLACEMENT_DRIVER is the driver's rule, found from 3,000 random calls of
- * cudaMalloc and cudaFree on an H200, of which it gives every address that does not
- * depend on what the context itself holds:
+ * cudaMalloc and cudaFree on an H200.  It predicts every address among them that does not
+ * depend on the context's own memory:
  *
  * - Memory comes in regions of a multiple of 32 MiB.
  * - A request takes the newest region with a hole that is large enough, and in it the
@@ -13,10 +13,10 @@
  *   it, at the gap's upper end; else directly below the lowest region.
  * - A region that has become empty is given up.
  *
- * New regions lie so because the driver maps them into the process's own address space,
- * from which Linux serves the highest gap that is large enough, alignment included.  A
- * program's own memory lies there too and decides which gaps there are:
- * ml_placement_new_mapped() leaves the choice to who maps.
+ * The driver maps new regions into the process's own address space, where Linux uses the
+ * highest gap that is large enough, alignment included.  The program's own memory lies
+ * there too and decides which gaps exist, so ml_placement_new_mapped() leaves the choice
+ * to the caller's mapping.
  *
  * The other policies show what depends on the order: ascending and descending addresses
  * without regions, and places drawn from a seed.
@@ -47,7 +47,7 @@ typedef struct ml_placement ml_placement;
 int ml_placement_new(uint64_t base, uint64_t bytes, enum ml_placement_policy policy,
                      uint64_t seed, ml_placement **out);
 
-/* Who maps regions.  Both may be called from any call below. */
+/* The mapper of regions.  Any call below may call both functions. */
 typedef struct ml_placement_space {
     void *self; /* borrowed */
     /* BYTES, a multiple of ML_PLACEMENT_REGION, at a multiple of ALIGNMENT; 0: none left. */
@@ -58,7 +58,7 @@ typedef struct ml_placement_space {
 /* The driver's rule in regions that SPACE, which is copied, maps.  0 or ML_ENOMEM. */
 int ml_placement_new_mapped(const ml_placement_space *space, ml_placement **out);
 
-/* Takes NULL.  Regions that are mapped stay so. */
+/* Accepts NULL.  Mapped regions stay mapped. */
 void ml_placement_free(ml_placement *placement);
 
 /* Takes BYTES at a multiple of ALIGNMENT (a power of two; below ML_PLACEMENT_GRANULE:
@@ -66,10 +66,10 @@ void ml_placement_free(ml_placement *placement);
  * could not grow, for which see ml_placement_error(); nothing has then changed. */
 uint64_t ml_placement_take(ml_placement *placement, uint64_t bytes, uint64_t alignment);
 
-/* Gives back what starts at START; its bytes, 0: nothing taken starts there. */
+/* Gives back the range at START; returns its bytes, 0: no taken range starts there. */
 uint64_t ml_placement_give(ml_placement *placement, uint64_t start);
 
-/* Whether ADDRESS lies in a range that is taken; writes that range if so. */
+/* Whether ADDRESS is in a taken range; writes that range if so. */
 bool ml_placement_find(const ml_placement *placement, uint64_t address, uint64_t *start,
                        uint64_t *bytes);
 

@@ -1,4 +1,4 @@
-/* What each step leaves behind.  See leak_tracker.h. */
+/* Follows the blocks that each step leaves behind.  See leak_tracker.h. */
 #include "inspect/leak_tracker.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ home(const ml_survivor_set *set, uint64_t addr)
     return (size_t)ml_hash_u64(addr) & (set->slot_count - 1);
 }
 
-/* The slot of ADDR, or the free one where it would go. */
+/* The slot of ADDR, or the free one for it. */
 static size_t
 find_slot(const ml_survivor_set *set, uint64_t addr)
 {
@@ -46,7 +46,7 @@ grow_slots(ml_survivor_set *set)
     return 0;
 }
 
-/* Moves what stands behind SLOT up, so that no search ends before it. */
+/* Moves entries after SLOT up, so that no search ends too early. */
 static void
 close_slot(ml_survivor_set *set, size_t slot)
 {
@@ -62,7 +62,7 @@ close_slot(ml_survivor_set *set, size_t slot)
     }
 }
 
-/* Forgets the block at ADDR that was there before PLACE; false where there is none. */
+/* Forgets the block at ADDR from before PLACE; false: there is none. */
 static bool
 forget_block(ml_survivor_set *set, uint64_t addr, uint64_t place)
 {
@@ -111,7 +111,7 @@ forget_all(ml_survivor_set *set, uint64_t step)
     set->step_count = 0;
 }
 
-/* Forgets what lies before the last step of which nothing is left. */
+/* Forgets everything before the last step without survivors. */
 static void
 forget_before_gap(ml_survivor_set *set)
 {
@@ -148,15 +148,14 @@ lane_of(const ml_leak_tracker *s, int device, unsigned lane)
     return feed->logs != NULL ? &feed->logs[device].lane : &feed->threads[lane].lane;
 }
 
-/* Of DEVICE's lane, or that of an unordered source, in the ends of a step. */
+/* The index of DEVICE's lane, or of the unordered source, in the ends of a step. */
 static size_t
 place_of(const ml_leak_tracker *s, int device, unsigned lane)
 {
     return s->window->feed->logs != NULL ? (size_t)device : lane;
 }
 
-/* Appends the events from FROM up to TO that are kept.  False in *WHOLE where some are
- * not. */
+/* Appends the kept events from FROM up to TO.  *WHOLE is false if some are missing. */
 static int
 copy_events(const ml_leak_tracker *s, int device, const uint64_t *from,
             const uint64_t *to, ml_event_list *list, bool *whole)
@@ -197,8 +196,8 @@ ml_leak_tracker_recall(ml_leak_tracker *s, int device, uint64_t step,
     return result;
 }
 
-/* A free whose allocation is not known may be of one that another thread is about to
- * tell: it waits for the events of the next step. */
+/* A free without a known allocation may precede the report of another thread's
+ * allocation: it waits for the next step's events. */
 static int
 keep_orphan(ml_survivor_set *set, const ml_event *event)
 {
@@ -233,7 +232,7 @@ apply_event(ml_leak_tracker *s, ml_survivor_set *set, const ml_event *event,
     bool ordered = s->window->feed->source->ordered;
     place = ordered ? place : event->time;
     if (ml_action_frees_block(event->action)) {
-        /* One that waited may be older than what is at its address by now. */
+        /* A waiting free may be older than the current block at its address. */
         bool known = forget_block(set, event->addr, place);
         bool waits = !known && !ordered && event->time > s->last_time;
         return waits ? keep_orphan(set, event) : 0;
@@ -300,7 +299,7 @@ read_ends(const ml_leak_tracker *s, uint64_t *ends)
     }
 }
 
-/* Events that were never recorded, of all devices. */
+/* Events of all devices that were never recorded. */
 static uint64_t
 count_dropped(const ml_leak_tracker *s)
 {
@@ -333,7 +332,7 @@ ml_leak_tracker_follow(ml_leak_tracker *s, bool *lost)
         result = follow(s, i, from, &whole);
     }
     if (result < 0 || !whole) {
-        /* A free may be among what is lost: nothing is known to live any more. */
+        /* Lost events may include frees: no block is known to live any more. */
         begin_again(s);
         *lost = !whole;
         return result;

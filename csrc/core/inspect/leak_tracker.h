@@ -11,33 +11,33 @@
 #include "analysis/answers/growth.h"
 #include "record/window.h"
 
-/* Steps of which events can be had again: those of a row of leaks.h when it becomes one, and
- * the one before, for a backward pass whose forward lay in it. */
+/* Steps whose events are kept: those of a row of leaks.h when it becomes one, and the
+ * one before, for a backward pass whose forward was in it. */
 #define ML_LEAK_STEPS ML_GROWTH_STEPS
 #define ML_RECALLED_STEPS (ML_LEAK_STEPS + 1)
 
 typedef struct ml_survivor {
     uint64_t addr;
     uint64_t bytes;
-    uint64_t place; /* ordinal of its allocation; of an unordered source its time */
+    uint64_t place; /* ordinal of its allocation; for an unordered source its time */
     uint64_t step;
     uint32_t stack;
     bool explained; /* cause, of the survivors' own recording, is known */
     ml_cause cause;
 } ml_survivor;
 
-/* Of one device, or one unordered source. */
+/* Survivors of one device, or one unordered source. */
 typedef struct ml_survivor_set {
     ml_survivor *items; /* owned */
     size_t count;
     size_t capacity;
     uint32_t *slots; /* owned; by hash of the address: index + 1; 0: free */
     size_t slot_count;
-    uint32_t *alive; /* owned; of each step from first_step on: blocks that live */
+    uint32_t *alive; /* owned; by step from first_step on: live blocks */
     size_t alive_capacity;
     uint64_t first_step;
     size_t step_count;
-    ml_event *orphans; /* owned; frees of an unordered source that wait */
+    ml_event *orphans; /* owned; waiting frees of an unordered source */
     size_t orphan_count;
     size_t orphan_capacity;
 } ml_survivor_set;
@@ -49,7 +49,7 @@ typedef struct ml_event_list {
     uint64_t first; /* ordinal of the first, of an ordered source */
 } ml_event_list;
 
-/* A row of steps, as the last call of ml_leaks_step found it. */
+/* A row of steps, from the last call of ml_leaks_step. */
 typedef struct ml_leak_row {
     uint64_t steps;
     uint32_t frame;
@@ -59,18 +59,19 @@ typedef struct ml_leak_row {
     uint8_t no_line;
 } ml_leak_row;
 
-/* Guarded by the recorder's lock, but for what is constant. */
+/* Guarded by the recorder's lock, except constants. */
 typedef struct ml_leak_tracker {
     ml_window *window; /* borrowed */
     bool begun;
     uint64_t steps;              /* ended */
-    uint64_t now[ML_DEVICE_MAX]; /* where each lane ended at the last of them */
-    uint64_t ends[ML_RECALLED_STEPS][ML_DEVICE_MAX]; /* and before each of the last */
+    uint64_t now[ML_DEVICE_MAX]; /* the end of each lane at the last step */
+    /* and before each of the last steps */
+    uint64_t ends[ML_RECALLED_STEPS][ML_DEVICE_MAX];
     uint64_t dropped;
     uint64_t last_time; /* of an unordered source: of the newest event so far */
     ml_survivor_set sets[ML_DEVICE_MAX];
-    ml_event_list list;  /* scratch */
-    ml_recording *known; /* owned; strings, frames and stacks seen so far; no device */
+    ml_event_list list;    /* scratch */
+    ml_recording *known;   /* owned; strings, frames and stacks so far; no devices */
     ml_leak_row *previous; /* owned */
     size_t previous_count;
     size_t previous_capacity;
@@ -81,12 +82,12 @@ typedef struct ml_leak_tracker {
 int ml_leak_tracker_new(ml_window *window, ml_leak_tracker **out);
 void ml_leak_tracker_free(ml_leak_tracker *survivors); /* takes NULL */
 
-/* A step ends, of a window that has begun.  Callers hold the recorder's lock.  *LOST: events
- * were, and what was known of all steps is forgotten, as where this fails.  0 or
+/* A step of a window that has begun ends.  Callers hold the recorder's lock.  *LOST:
+ * events were lost, and all steps are forgotten, as after a failure.  0 or
  * ML_ENOMEM. */
 int ml_leak_tracker_follow(ml_leak_tracker *survivors, bool *lost);
-/* The events of DEVICE from STEP on, or from the oldest that can be had, into LIST.  0 or
- * ML_ENOMEM. */
+/* Appends the events of DEVICE from STEP on, or from the oldest available, to LIST.  0
+ * or ML_ENOMEM. */
 int ml_leak_tracker_recall(ml_leak_tracker *survivors, int device, uint64_t step,
                            ml_event_list *list);
 

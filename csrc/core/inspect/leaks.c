@@ -1,6 +1,6 @@
-/* The lines of what survives, and which of them leak.  See leaks.h.
+/* Finds the lines of survivors, and those that leak.  See leaks.h.
  *
- * Causes are cause.h's, sums by line peak_groups.h's: what survived is taken for a peak. */
+ * cause.h finds causes, peak_groups.h sums by line: survivors are treated as a peak. */
 #include "inspect/leaks.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 /* ---- Where the blocks came from ---- */
 
-/* Index of BLOCK's allocation in LIST; its count where it is not in it. */
+/* Index of BLOCK's allocation in LIST; LIST's count: not there. */
 static size_t
 find_event(const ml_leak_tracker *s, const ml_event_list *list,
            const ml_survivor *block)
@@ -52,7 +52,7 @@ explain_by_events(ml_leak_tracker *s, ml_survivor_set *set, const ml_event_list 
             block->cause = ml_causes_of(causes, 0, event);
         }
         else if (!block->explained) {
-            /* Its event is kept no longer. */
+            /* Its event is no longer kept. */
             block->cause = ml_causes_before(causes, 0);
         }
         block->explained = true;
@@ -126,7 +126,7 @@ measure(const ml_leak_tracker *s, const placed *blocks, size_t count, uint64_t *
         leak.line.blocks++;
     }
     if (leak.steps >= ML_LEAK_STEPS) {
-        /* Not the mean: in one of them a library may have made its workspace there. */
+        /* The median, because a library may have made its workspace in one of them. */
         qsort(sums, (size_t)leak.steps, sizeof(*sums), compare_bytes);
         leak.per_step = sums[leak.steps / 2];
     }
@@ -152,7 +152,7 @@ typedef struct finding {
     int device;
     ml_leaks *out;
     size_t capacity;
-    ml_leak_row *rows; /* owned; become the previous ones */
+    ml_leak_row *rows; /* owned; become the previous rows */
     size_t row_count;
     size_t row_capacity;
 } finding;

@@ -1,4 +1,4 @@
-/* Line tables; see lines.h. */
+/* Keeps line tables.  See lines.h. */
 #include "inspect/lines.h"
 
 #include <string.h>
@@ -9,27 +9,27 @@
 struct ml_lines_function {
     ml_lines_function *next;
     uint32_t first_line;
-    ml_line_row **rows; /* owned, each by itself; by line */
+    ml_line_row **rows; /* owned, each allocated separately; by line */
     size_t row_count;
     size_t row_capacity;
 };
 
-/* What happened from one moment to another. */
+/* Changes between two moments. */
 typedef struct run {
     ml_meter_stats figures;
     ml_meter_stat_set moved;
     bool any;
 } run;
 
-/* A call under way. */
+/* A call in progress. */
 typedef struct call {
     ml_lines_function *function;
-    ml_line_row *row; /* the line that runs; NULL: what it does is not kept */
+    ml_line_row *row; /* the current line; NULL: its changes are not kept */
     int64_t start;    /* allocated bytes when it began */
-    /* What calls of profiled functions did, of this line, and all that this call did
-     * where a profiled one made it. */
+    /* Changes by callees that are profiled, in this line; and all changes of this call,
+     * if a profiled function made it. */
     run inner, whole;
-    bool begins; /* no line of it has been reached */
+    bool begins; /* no line has been reached yet */
 } call;
 
 typedef struct thread_calls {
@@ -37,20 +37,20 @@ typedef struct thread_calls {
     call *calls; /* owned */
     size_t depth;
     size_t capacity;
-    uint32_t number; /* that of the thread's events */
-    /* The interval of this thread; NULL between calls and where there is no device. */
+    uint32_t number; /* the thread's number in events */
+    /* The interval of this thread; NULL between calls and without a device. */
     ml_meter *meter;
     int interval;
-    run now; /* the interval that ended last; settled once it has been told */
+    run now;                     /* the last interval; settled once it is reported */
     ml_source_counters counters; /* at its end */
 } thread_calls;
 
 struct ml_lines {
     ml_lines_function *functions; /* owned */
-    thread_calls **threads;       /* owned, each by itself */
+    thread_calls **threads;       /* owned, each allocated separately */
     size_t thread_count;
     size_t thread_capacity;
-    thread_calls *last; /* the thread of the event before */
+    thread_calls *last; /* the thread of the previous event */
     const ml_source *source;
     int device;
     uint64_t lost;
@@ -64,7 +64,7 @@ larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Adds LATER to SUM: one after the other they are one run. */
+/* Appends LATER to SUM as one run. */
 static void
 append(run *sum, const run *later)
 {
@@ -107,7 +107,7 @@ raise_row(ml_line_row *row, const run *seen)
 
 /* ---- Rows ---- */
 
-/* The place of LINE among the rows, which is where it would be put. */
+/* The index of LINE among the rows, or its insertion point. */
 static size_t
 place_of(const ml_lines_function *function, uint32_t line)
 {
@@ -157,8 +157,8 @@ end_lap(thread_calls *calls)
     }
 }
 
-/* What the allocator's own counters rose by since the last time is in calls->now;
- * whether any did.  Where there is no device yet they are 0. */
+/* Sets calls->now to the rise of the allocator's own counters; returns whether any
+ * rose.  Without a device they are 0. */
 static bool
 take_counters(const ml_lines *lines, thread_calls *calls)
 {
@@ -173,7 +173,7 @@ take_counters(const ml_lines *lines, thread_calls *calls)
     uint64_t rose = 0;
     for (int i = 0; i < ML_SOURCE_COUNTER_MAX; i++) {
         uint64_t before = calls->counters.of[i];
-        /* The program may have reset them since. */
+        /* The program may have reset them. */
         uint64_t by = now.of[i] < before ? now.of[i] : now.of[i] - before;
         calls->now.figures.counted[i] = by;
         rose |= by;
@@ -182,7 +182,7 @@ take_counters(const ml_lines *lines, thread_calls *calls)
     return rose != 0;
 }
 
-/* What the target has now, and nothing that happened. */
+/* The target's current state, without any change. */
 static void
 start_lap(ml_lines *lines, thread_calls *calls)
 {
@@ -211,7 +211,7 @@ allocated_now(const thread_calls *calls)
         .current[ml_meter_stat(ML_METER_STAT_ALL, ML_POOL_STAT_allocated_bytes)];
 }
 
-/* An interval begins amid calls: of what their lines did before nothing counts. */
+/* An interval begins during calls: earlier changes of their lines do not count. */
 static void
 start_lap_amid(ml_lines *lines, thread_calls *calls)
 {
@@ -223,7 +223,7 @@ start_lap_amid(ml_lines *lines, thread_calls *calls)
     }
 }
 
-/* Whether anything happened since the last time; what did is in calls->now. */
+/* Whether anything changed since the last time; calls->now has the change. */
 static bool
 next_lap(ml_lines *lines, thread_calls *calls)
 {
@@ -237,7 +237,7 @@ next_lap(ml_lines *lines, thread_calls *calls)
     return counted || calls->now.moved != 0;
 }
 
-/* What happened has been told. */
+/* The change has been reported. */
 static void
 settle(thread_calls *calls)
 {
@@ -260,7 +260,7 @@ calls_of(ml_lines *lines, uint64_t thread)
             return lines->last;
         }
     }
-    /* That of a thread which runs nothing here, and may have ended, keeps nothing. */
+    /* A thread without calls here, which may have ended, keeps nothing. */
     for (size_t i = 0; i < lines->thread_count; i++) {
         if (lines->threads[i]->depth == 0) {
             lines->last = lines->threads[i];
@@ -281,7 +281,7 @@ calls_of(ml_lines *lines, uint64_t thread)
     return calls;
 }
 
-/* PART happened in a profiled function that the call on top called. */
+/* PART happened in a profiled callee of the call on top. */
 static void
 append_to_caller(thread_calls *calls, const run *part)
 {
@@ -292,14 +292,13 @@ append_to_caller(thread_calls *calls, const run *part)
     }
 }
 
-/* The line of the call on top ends here. */
+/* The line of the call on top ends. */
 static void
 end_line(ml_lines *lines, thread_calls *calls)
 {
     call *top = &calls->calls[calls->depth - 1];
     ml_line_row *row = top->row;
-    /* Before the interval ends: of what happens meanwhile the row may not have
-     * heard. */
+    /* Read before the interval ends: the row may miss later changes. */
     uint64_t events = calls->meter != NULL ? ml_meter_events(calls->meter) : 0;
     bool moved = next_lap(lines, calls);
     if (row != NULL && (moved || top->inner.any || row->seen != events)) {
@@ -320,7 +319,7 @@ end_line(ml_lines *lines, thread_calls *calls)
     top->start = allocated_now(calls);
 }
 
-/* The call on top is over, or suspended. */
+/* The call on top ends or is suspended. */
 static void
 end_call(ml_lines *lines, thread_calls *calls)
 {
@@ -334,8 +333,8 @@ end_call(ml_lines *lines, thread_calls *calls)
     }
 }
 
-/* Whether a call of FUNCTION is under way, which is on top then: those above it were
- * left and nobody told, as where a greenlet is switched in the midst of them. */
+/* Whether a call of FUNCTION is in progress, which is then on top.  Calls above it were
+ * left without notice, as when a greenlet switches inside them. */
 static bool
 find_call(ml_lines *lines, thread_calls *calls, const ml_lines_function *function)
 {

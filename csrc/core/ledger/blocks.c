@@ -402,7 +402,7 @@ ml_blocks_make_room(ml_blocks *blocks, uint64_t addr, uint64_t bytes,
     }
     const ml_block_node *node = &blocks->nodes[index];
     while (node->size < bytes && node->next != 0) {
-        /* A free neighbour is there only if the cut above could not be merged yet. */
+        /* There is a free neighbour only if the cut above could not be merged yet. */
         if (blocks->nodes[node->next].state == ML_BLOCK_INACTIVE) {
             join_blocks(blocks, index, node->next);
         }
@@ -413,7 +413,7 @@ ml_blocks_make_room(ml_blocks *blocks, uint64_t addr, uint64_t bytes,
     return index;
 }
 
-/* Every block of SPAN that reaches into [LOW, HIGH) becomes free.  Returns how many. */
+/* Frees every block of SPAN that reaches into [LOW, HIGH).  Returns their number. */
 static uint64_t
 release_range(ml_blocks *blocks, uint32_t span, uint64_t low, uint64_t high)
 {
@@ -430,7 +430,7 @@ release_range(ml_blocks *blocks, uint32_t span, uint64_t low, uint64_t high)
     return count;
 }
 
-/* Takes free block INDEX out of segment SPAN, which may fall in two or vanish. */
+/* Takes free block INDEX out of segment SPAN, which may split in two or vanish. */
 static void
 remove_block(ml_blocks *blocks, uint32_t span_index, uint32_t index)
 {
@@ -474,7 +474,7 @@ unmap(ml_blocks *blocks, uint32_t span, uint64_t low, uint64_t high,
       ml_cleared *cleared)
 {
     cleared->in_use += release_range(blocks, span, low, high);
-    /* All of it is free now, hence one block. */
+    /* All of it is free now, and so one block. */
     uint32_t index = ml_blocks_holding(blocks, low);
     const ml_block_node *node = &blocks->nodes[index];
     if (high < node->addr + node->size &&

@@ -64,7 +64,7 @@ typedef struct ml_block_span {
     uint8_t pool_known;
     uint8_t split;         /* its first block was once */
     uint8_t small_unknown; /* only of a segment that is one free block */
-    uint8_t made_up;       /* for an allocation outside every known segment */
+    uint8_t made_up;       /* made for an allocation outside every known segment */
 } ml_block_span;
 
 typedef struct ml_place {
@@ -77,7 +77,7 @@ typedef struct ml_blocks {
     ml_block_node *nodes; /* 1..limit */
     ml_block_span *spans; /* the segments, 1..limit */
     uint32_t *buckets;
-    ml_place *order; /* scratch of the one visitor there may be */
+    ml_place *order; /* scratch of the only visitor */
     uint32_t limit;
     uint32_t node_end; /* nodes from here on were never used */
     uint32_t node_unused;
@@ -90,9 +90,8 @@ typedef struct ml_blocks {
     ml_totals totals;     /* bytes */
     uint64_t in_use;      /* blocks allocated or waiting for their free */
     uint64_t segments;    /* items */
-    uint64_t oversize;    /* bytes from which on torch calls a block or segment so */
-    /* torch's own counts, kept while somebody wants them; without meaning where
-     * there are no segments. */
+    uint64_t oversize; /* torch's threshold in bytes for oversize blocks and segments */
+    /* torch's own counts, kept on request; undefined without segments. */
     bool counting;
     ml_pool_stats counts;
 } ml_blocks;
@@ -115,7 +114,7 @@ ml_blocks_bucket(const ml_blocks *blocks, uint64_t addr)
     return hash < blocks->bucket_count ? hash : hash & (blocks->bucket_mask >> 1);
 }
 
-/* The block that starts at ADDR; 0 for none. */
+/* The block that starts at ADDR; 0: none. */
 static inline uint32_t
 ml_blocks_find(const ml_blocks *blocks, uint64_t addr)
 {
@@ -134,7 +133,7 @@ uint32_t ml_blocks_span_above(const ml_blocks *blocks, uint64_t addr);
 uint32_t ml_blocks_span_holding(const ml_blocks *blocks, uint64_t addr);
 uint32_t ml_blocks_holding(const ml_blocks *blocks, uint64_t addr);
 
-/* A free block outside every segment; 0 when the table is full. */
+/* A free block outside every segment; 0: the table is full. */
 uint32_t ml_blocks_add(ml_blocks *blocks, uint64_t addr, uint64_t size);
 /* Returns the node of a block outside every segment. */
 void ml_blocks_drop(ml_blocks *blocks, uint32_t index);
@@ -167,8 +166,8 @@ ml_blocks_uncount_in_pool(ml_blocks *blocks, const ml_block_node *node)
     counts[ML_POOL_STAT_requested_bytes] -= node->requested;
 }
 
-/* Updates the sums over blocks in use: called before a block's state or size changes,
- * and after. */
+/* Updates the sums over blocks in use: called before and after a block's state or size
+ * changes. */
 static inline void
 ml_blocks_count(ml_blocks *blocks, const ml_block_node *node)
 {
@@ -220,7 +219,7 @@ ml_blocks_uncount_rest(ml_blocks *blocks, const ml_block_node *node)
     }
 }
 
-/* Free block NODE, complete but for its state, is in use from now on. */
+/* Free block NODE, complete except for its state, is in use from now on. */
 static inline void
 ml_blocks_use(ml_blocks *blocks, ml_block_node *node, uint8_t state)
 {
@@ -262,15 +261,15 @@ ml_blocks_count_span(ml_blocks *blocks, const ml_block_span *span)
 /* A block as visitors see it. */
 ml_block ml_blocks_show(const ml_block_node *node);
 
-/* A segment of one free block, with all but its blocks as in LIKE.  Returns the
- * index of the segment, 0 when the table is full. */
+/* A segment of one free block, with all fields but its blocks as in LIKE.  Returns the
+ * index of the segment; 0: the table is full. */
 uint32_t ml_blocks_add_span(ml_blocks *blocks, const ml_block_span *like);
 
-/* Forgets segment SPAN and its blocks.  Returns how many of them were in use. */
+/* Forgets segment SPAN and its blocks.  Returns the number of those in use. */
 uint64_t ml_blocks_drop_span(ml_blocks *blocks, uint32_t span);
 
 /* Cuts block INDEX after BYTES, fewer than it has.  Returns the right part, which is
- * free whatever the left one is; 0 when the table is full. */
+ * always free; 0: the table is full. */
 uint32_t ml_blocks_split(ml_blocks *blocks, uint32_t index, uint64_t bytes);
 /* Merges free block INDEX with its free neighbours; returns the result. */
 uint32_t ml_blocks_merge(ml_blocks *blocks, uint32_t index);
@@ -282,27 +281,27 @@ void ml_blocks_set_small(ml_blocks *blocks, uint32_t span, bool small);
 /* Appends segment RIGHT to LEFT, where LEFT ends.  If one knows their pool, both do. */
 void ml_blocks_join_spans(ml_blocks *blocks, uint32_t left, uint32_t right);
 
-/* Makes a free block that starts at ADDR, of BYTES if its segment is long enough.
- * Blocks in use that overlap are assumed to have been freed unseen.  A block that
- * begins before ADDR keeps the bytes that TIGHT(context, requested) says it needs.  0
- * when no segment holds ADDR or the table is full. */
+/* Makes a free block at ADDR, of BYTES if its segment is long enough.  Overlapping
+ * blocks in use are assumed to have been freed unseen.  A block that begins before ADDR
+ * keeps the bytes that TIGHT(context, requested) requires.  0: no segment holds ADDR,
+ * or the table is full. */
 uint32_t ml_blocks_make_room(ml_blocks *blocks, uint64_t addr, uint64_t bytes,
                              uint64_t (*tight)(const void *context, uint64_t requested),
                              const void *context);
 
 /* The blocks that ml_blocks_clear_range removed. */
 typedef struct ml_cleared {
-    uint64_t bytes;  /* of the range asked for */
+    uint64_t bytes;  /* within the range */
     uint64_t in_use; /* blocks */
-    bool full;       /* more had to go, for want of a node to cut at */
+    bool full;       /* more was removed, because there was no node to cut at */
 } ml_cleared;
 
 /* Forgets all in [LOW, HIGH): parts of expandable segments, whole other segments. */
 ml_cleared ml_blocks_clear_range(ml_blocks *blocks, uint64_t low, uint64_t high);
 
-/* Receives segments by address, each followed by its blocks by address, also free ones,
- * whose BIRTH has no meaning.  A non-zero return stops the walk and becomes its result.
- * Either may be NULL. */
+/* Receives segments by address, each followed by its blocks by address.  Free blocks
+ * are included; their BIRTH is undefined.  A non-zero return stops the walk and becomes
+ * its result.  Either may be NULL. */
 typedef struct ml_ledger_visitor {
     void *context;
     int (*segment)(void *context, const ml_segment *segment);
@@ -314,11 +313,11 @@ size_t ml_blocks_image_bytes(const ml_blocks *blocks);
 void ml_blocks_save(const ml_blocks *blocks, void *image);
 void ml_blocks_load(ml_blocks *blocks, const void *image);
 
-/* In blocks_walk.c: keeps the counts from here on, as they are now. */
+/* In blocks_walk.c: keeps torch's counts from now on, with their current values. */
 void ml_blocks_start_counting(ml_blocks *blocks);
 
 /* These two are in blocks_walk.c and use the scratch `order`: one at a time.  Without
- * segments each block is announced as one of its own. */
+ * segments each block is shown as a segment of its own. */
 int ml_blocks_visit(const ml_blocks *blocks, bool has_segments,
                     const ml_ledger_visitor *visitor);
 /* NULL, or the error. */

@@ -1,7 +1,7 @@
-/* The block table, packed.  See blocks.h.
+/* Packs the block table.  See blocks.h.
  *
- * An image is the table's own fields and then the parts of its arrays that are in use:
- * indices stay as they are, so that nothing in them is changed. */
+ * An image has the table's own fields, then the used parts of its arrays.  Indices stay
+ * valid, so nothing in them changes. */
 #include <string.h>
 
 #include "ledger/blocks.h"
@@ -56,7 +56,7 @@ ml_blocks_load(ml_blocks *blocks, const void *image)
     const unsigned char *at = image;
     memcpy(blocks, at, sizeof(*blocks));
     at += sizeof(*blocks);
-    /* Its own room stays. */
+    /* It keeps its own region. */
     blocks->region = there.region;
     blocks->nodes = there.nodes;
     blocks->spans = there.spans;

@@ -1,5 +1,5 @@
 /* Walks over the whole block table: the visit in address order, and the check of every
- * promise that blocks.h makes. */
+ * invariant in blocks.h. */
 #include "ledger/blocks.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The ledger: follows the block structure of one device.  See ledger.h; the structure
- * itself is in blocks.c, what it begins with in ledger_seed.c. */
+/* Follows the block structure of one device.  See ledger.h.  blocks.c has the
+ * structure, ledger_seed.c its beginning. */
 #include "ledger/ledger_parts.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 static const ml_allocator_rules default_rules = {.max_split_bytes = UINT64_MAX,
                                                  .has_segments = 1};
 
-/* As ml_allocator_round by LEDGER's rules. */
+/* ml_allocator_round by LEDGER's rules. */
 static inline uint64_t
 round_size(const ml_ledger *ledger, uint64_t requested)
 {
@@ -29,8 +29,8 @@ round_by(const void *rules, uint64_t requested)
 }
 
 /* The rule of splitting, docs/ALLOCATOR.md.  A private pool with segments that are not
- * expandable while the setting is on has an allocator of its own, to which the setting
- * does not apply. */
+ * expandable, while the setting is on, has an allocator of its own; the setting does
+ * not apply to it. */
 static bool
 splits(const ml_allocator_rules *rules, const ml_block_node *node, uint64_t bytes,
        const ml_event *event)
@@ -107,7 +107,7 @@ apply_alloc_bare(ml_ledger *ledger, ml_event *event)
     return problem;
 }
 
-/* A free block where EVENT allocates although the ledger knows of none; 0 when full. */
+/* A free block for EVENT's allocation where the ledger knows none; 0: full. */
 static uint32_t
 make_block(ml_ledger *ledger, const ml_event *event, uint64_t bytes, int *problem)
 {
@@ -116,7 +116,7 @@ make_block(ml_ledger *ledger, const ml_event *event, uint64_t bytes, int *proble
         *problem = ML_LEDGER_ALLOC_TAKEN;
         uint32_t index =
             ml_blocks_make_room(blocks, event->addr, bytes, round_by, &ledger->rules);
-        /* A segment made up for the block that was there went with it. */
+        /* The segment made for the old block vanished with it. */
         if (index != 0 || ml_blocks_span_holding(blocks, event->addr) != 0) {
             return index;
         }
@@ -124,7 +124,7 @@ make_block(ml_ledger *ledger, const ml_event *event, uint64_t bytes, int *proble
     else {
         *problem = ML_LEDGER_ALLOC_UNKNOWN;
     }
-    /* What is known better stays as it is. */
+    /* Better known facts stay. */
     uint32_t above = ml_blocks_span_above(blocks, event->addr);
     if (above != 0 && blocks->spans[above].addr - event->addr < bytes) {
         bytes = blocks->spans[above].addr - event->addr;
@@ -165,7 +165,7 @@ apply_alloc(ml_ledger *ledger, ml_event *event)
     }
     node = &blocks->nodes[index];
     if (node->size < bytes) {
-        /* The settings in force were others than the rules say. */
+        /* The settings in force differed from the rules. */
         bytes = node->size;
         problem = problem != ML_LEDGER_FITS ? problem : ML_LEDGER_ALLOC_SMALL;
     }
@@ -182,7 +182,7 @@ apply_free(ml_ledger *ledger, ml_event *event)
 {
     ml_blocks *blocks = &ledger->blocks;
     bool completed = event->action == ML_ACTION_FREE_COMPLETED;
-    /* A free is mostly completed at once. */
+    /* A free mostly completes at once. */
     uint32_t index = ledger->requested;
     ml_block_node *node = &blocks->nodes[index];
     if (!completed || node->addr != event->addr ||
@@ -302,7 +302,7 @@ apply_segment_gone(ml_ledger *ledger, ml_event *event)
                                                 : ML_LEDGER_SEGMENT_UNKNOWN;
 }
 
-/* All but frees. */
+/* Everything but frees. */
 static int
 apply_action(ml_ledger *ledger, ml_event *event)
 {
@@ -322,13 +322,13 @@ apply_action(ml_ledger *ledger, ml_event *event)
     }
 }
 
-/* *RAISED: a peak was. */
+/* *RAISED: a peak rose. */
 static inline int
 apply(ml_ledger *ledger, ml_event *event, bool *raised)
 {
     int problem;
     if (ml_action_frees_block(event->action)) {
-        problem = apply_free(ledger, event); /* which raises no peak */
+        problem = apply_free(ledger, event); /* raises no peak */
     }
     else {
         problem = apply_action(ledger, event);

@@ -41,12 +41,12 @@ enum ml_ledger_problem {
 /* Totals in bytes, counts in items. */
 typedef struct ml_ledger_totals {
     ml_totals current;
-    ml_totals peak;           /* of each alone, since the last reset */
+    ml_totals peak;           /* each total's own peak since the last reset */
     uint64_t allocations;     /* blocks allocated or waiting for their free */
     uint64_t segments;        /* mapped runs count as segments */
     uint64_t events;          /* applied since the ledger was new or cleared */
-    uint64_t inconsistencies; /* of these, how many did not fit */
-    uint64_t full;            /* of those, how many for want of room */
+    uint64_t inconsistencies; /* of these, those that did not fit */
+    uint64_t full;            /* of those, the ones for want of room */
 } ml_ledger_totals;
 
 /* BLOCK_LIMIT: the most blocks that can exist at once, also free ones; 0 for 2^20.
@@ -92,8 +92,8 @@ int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
 /* Likewise of a ledger whose totals no other thread reads: they are not published. */
 int ml_ledger_follow(ml_ledger *ledger, ml_event *event);
 
-/* Undoes EVENT in a ledger of segments alone: a released segment exists again, and the
- * other way round.  Free memory of a pool is unmapped in one piece, however it was
+/* Undoes EVENT in a ledger of segments alone: a released segment exists again, a new
+ * one is removed.  Free memory of a pool is unmapped in one piece, however it was
  * mapped, so its size does not tell the pool.  The memory beside it does, and its
  * earlier events.  As ml_ledger_apply, but the totals are not published. */
 int ml_ledger_undo(ml_ledger *ledger, const ml_event *event);
@@ -117,7 +117,7 @@ void ml_ledger_forked(ml_ledger *ledger);
 typedef struct ml_ledger_place {
     ml_block block;
     uint64_t birth;
-    ml_block before; /* size 0 where there is none */
+    ml_block before; /* size 0: none */
     uint64_t before_birth;
 } ml_ledger_place;
 

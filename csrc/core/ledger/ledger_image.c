@@ -1,4 +1,4 @@
-/* A ledger, packed, from which another goes on.  See ledger.h. */
+/* Packs a ledger so that another can continue from it.  See ledger.h. */
 #include "base/base.h"
 #include "ledger/ledger_parts.h"
 
@@ -10,7 +10,7 @@ struct ml_ledger_image {
     uint32_t seed_rest;
     uint32_t requested;
     bool unsure;
-    unsigned char blocks[]; /* as blocks_image.c packs them */
+    unsigned char blocks[]; /* as packed by blocks_image.c */
 };
 
 size_t

@@ -1,5 +1,5 @@
-/* The inside of a ledger, shared by ledger.c (events), ledger_seed.c (the state before
- * the first) and ledger_image.c (copies).  For no one else. */
+/* Internals of a ledger, shared by ledger.c (events), ledger_seed.c (the state before
+ * the first) and ledger_image.c (copies). */
 #ifndef ML_LEDGER_PARTS_H
 #define ML_LEDGER_PARTS_H
 
@@ -21,12 +21,12 @@ struct ml_ledger {
     uint64_t events;
     uint64_t inconsistencies;
     uint64_t full;
-    uint32_t seed_rest; /* free block that holds what is yet to seed of a segment */
-    uint32_t requested; /* block whose free was requested last */
-    bool unsure;        /* of some segment's pool, perhaps */
+    uint32_t seed_rest; /* free block with the unseeded rest of a segment */
+    uint32_t requested; /* the block whose free was requested last */
+    bool unsure;        /* some segment's pool may be wrong */
 
-    /* What other threads read.  Written by the one writer between two increments of
-     * `sequence`; `reset` is set by any thread and cleared by the writer. */
+    /* Data for other threads.  The one writer writes them between two increments of
+     * `sequence`; any thread sets `reset`, and the writer clears it. */
     _Atomic uint32_t sequence;
     _Atomic bool reset;
     ml_shared_totals shared_current;
@@ -43,7 +43,7 @@ ml_ledger_publish_peaks(ml_ledger *ledger)
 #undef XX
 }
 
-/* PEAKS: these changed too. */
+/* PEAKS: peaks changed too. */
 static inline void
 ml_ledger_publish(ml_ledger *ledger, bool peaks, bool reset_taken)
 {
@@ -65,7 +65,7 @@ ml_ledger_publish(ml_ledger *ledger, bool peaks, bool reset_taken)
     atomic_store_explicit(&ledger->sequence, sequence + 2, memory_order_release);
 }
 
-/* Whether one was raised. */
+/* Whether a peak rose. */
 static inline bool
 ml_ledger_raise_peaks(ml_ledger *ledger)
 {

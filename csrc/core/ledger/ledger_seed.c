@@ -50,7 +50,7 @@ ml_ledger_seed_stray(ml_ledger *ledger, const ml_block *seed)
     return error < 0 ? error : ml_ledger_seed_block(ledger, seed);
 }
 
-/* Cuts the block that SEED describes out of what is left of its segment. */
+/* Cuts the block of SEED out of the rest of its segment. */
 static int
 cut_seed(ml_ledger *ledger, const ml_block *seed, uint32_t *out)
 {

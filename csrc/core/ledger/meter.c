@@ -1,4 +1,4 @@
-/* A meter and its intervals; see meter.h. */
+/* Keeps a meter and its intervals.  See meter.h. */
 #include "ledger/meter.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ raise_peak(_Atomic uint64_t *peak, uint64_t value)
     }
 }
 
-/* The interval's own thread is here, so that nobody begins the next interval now. */
+/* The caller is the interval's own thread, so no other begins the next interval now. */
 static void
 move_own(const ml_meter *meter, ml_meter_interval *interval, ml_meter_stat_set moved,
          ml_meter_stat_set rose)
@@ -57,8 +57,9 @@ move_own(const ml_meter *meter, ml_meter_interval *interval, ml_meter_stat_set m
     }
 }
 
-/* The interval's thread reads peaks after what moved, and counts last: so what rises
- * now is in the peak of one interval, or in the counts that the next starts at. */
+/* The interval's thread reads peaks after the moved set, and counts last.  So a rise
+ * at this moment is in one interval's peak, or in the counts with which the next
+ * starts. */
 static void
 move_other(const ml_meter *meter, ml_meter_interval *interval, ml_meter_stat_set moved,
            ml_meter_stat_set rose)
@@ -70,7 +71,7 @@ move_other(const ml_meter *meter, ml_meter_interval *interval, ml_meter_stat_set
     atomic_fetch_or_explicit(&interval->others_moved, moved, memory_order_release);
 }
 
-/* THREAD has changed the figures MOVED, of which some ROSE. */
+/* THREAD has changed the figures MOVED; those in ROSE rose. */
 static void
 move_laps(ml_meter *meter, uint32_t thread, ml_meter_stat_set moved,
           ml_meter_stat_set rose)
@@ -112,7 +113,7 @@ ml_meter_set(ml_meter *meter, const ml_pool_stats *counts)
     atomic_fetch_add_explicit(&meter->events, 1, memory_order_release);
 }
 
-/* FIGURE, which one thread changes at a time, goes from BEFORE to NOW. */
+/* FIGURE changes from BEFORE to NOW; one thread changes it at a time. */
 static void
 change(ml_meter *meter, int figure, uint64_t before, uint64_t now)
 {
@@ -182,9 +183,9 @@ ml_meter_add(ml_meter *meter, uint32_t thread, uint64_t bytes, bool freed)
 
 /* ---- Intervals ---- */
 
-/* The interval starts with FIGURE as it is now.  Where another thread is at it the
- * sums are read again until they belong together; one that was stopped amid a change
- * has told its sum, and the rest follows. */
+/* The interval starts with FIGURE's current value.  If another thread is changing it,
+ * the sums are read again until they match.  A thread stopped inside a change has
+ * already added to its sum; the rest follows. */
 static void
 start_figure(const ml_meter *meter, ml_meter_interval *interval, int figure)
 {
@@ -200,7 +201,7 @@ start_figure(const ml_meter *meter, ml_meter_interval *interval, int figure)
     }
 }
 
-/* An interval that nobody has; -1 where there is none. */
+/* Claims a free interval; -1: none. */
 static int
 claim_lap(ml_meter *meter)
 {
@@ -246,7 +247,7 @@ ml_meter_end_interval(ml_meter *meter, int interval)
     atomic_fetch_and(&meter->claimed, ~(1u << interval));
 }
 
-/* The most that FIGURE had in INTERVAL, but for what it has now. */
+/* The maximum of FIGURE in INTERVAL, without its current value. */
 static uint64_t
 take_peak(ml_meter_interval *interval, int figure, ml_meter_stat_set own,
           ml_meter_stat_set others)

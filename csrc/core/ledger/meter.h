@@ -22,7 +22,7 @@
 /* Intervals under way at once. */
 #define ML_METER_INTERVAL_MAX 16
 
-/* The pools as torch names figures: all, then each. */
+/* torch's pools of figures: all, then each. */
 #define ML_METER_STAT_POOLS (ML_POOL_MAX + 1)
 #define ML_METER_STAT_ALL ML_POOL_MAX
 #define ML_METER_STAT_COUNT (ML_METER_STAT_POOLS * (int)ML_POOL_STAT_MAX)
@@ -31,8 +31,8 @@
 typedef struct ml_meter_stats {
     uint64_t current[ML_METER_STAT_COUNT]; /* at its end */
     uint64_t peak[ML_METER_STAT_COUNT];
-    uint64_t allocated[ML_METER_STAT_COUNT]; /* sum of what was added */
-    uint64_t freed[ML_METER_STAT_COUNT];     /* sum of what was taken */
+    uint64_t allocated[ML_METER_STAT_COUNT]; /* sum of additions */
+    uint64_t freed[ML_METER_STAT_COUNT];     /* sum of removals */
     /* The increase of the allocator's own counters; the meter does not change it. */
     uint64_t counted[ML_SOURCE_COUNTER_MAX];
 } ml_meter_stats;
@@ -53,12 +53,11 @@ typedef struct ml_meter_interval {
      * enough; another thread may end its interval meanwhile. */
     _Atomic uint32_t thread;
     _Atomic ml_meter_stat_set moved;
-    _Atomic uint64_t
-        peak[ML_METER_STAT_COUNT]; /* of those that moved; 0 where none rose */
+    _Atomic uint64_t peak[ML_METER_STAT_COUNT]; /* of those that moved; 0: none rose */
     /* The same for other threads meanwhile. */
     _Atomic ml_meter_stat_set others_moved;
     _Atomic uint64_t others_peak[ML_METER_STAT_COUNT];
-    /* The meter's at its start. */
+    /* The meter's values at its start. */
     uint64_t start[ML_METER_STAT_COUNT];
     uint64_t allocated[ML_METER_STAT_COUNT];
     uint64_t freed[ML_METER_STAT_COUNT];
@@ -66,12 +65,12 @@ typedef struct ml_meter_interval {
 
 typedef struct ml_meter {
     _Atomic uint64_t events;
-    /* Outside a change, current is base plus the added less the taken. */
+    /* Outside a change, current is base plus the added sum minus the freed sum. */
     _Atomic uint64_t base[ML_METER_STAT_COUNT];
     _Atomic uint64_t current[ML_METER_STAT_COUNT];
     _Atomic uint64_t allocated[ML_METER_STAT_COUNT];
     _Atomic uint64_t freed[ML_METER_STAT_COUNT];
-    ml_pool_stats followed;   /* what ml_meter_follow was told last */
+    ml_pool_stats followed;   /* the last values given to ml_meter_follow */
     _Atomic uint32_t claimed; /* bit i: intervals[i] has an owner */
     _Atomic uint32_t taken;   /* bit i: intervals[i] is under way */
     ml_meter_interval intervals[ML_METER_INTERVAL_MAX];

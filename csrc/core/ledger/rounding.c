@@ -1,7 +1,8 @@
-/* The allocator's sizes.  See rounding.h. */
+/* Computes the allocator's sizes.  See rounding.h. */
 #include "ledger/rounding.h"
 
-/* From so many bytes on a block that has no place gets a segment of its own, in such units. */
+/* From this many bytes on, a block without a free one gets a segment of its own, in
+ * this unit. */
 #define OWN_SEGMENT_LEAST (UINT64_C(10) << 20)
 #define OWN_SEGMENT_UNIT (UINT64_C(2) << 20)
 

@@ -1,4 +1,4 @@
-/* The segments of a block table: their slots, and the treap by address.  See
+/* Keeps the segments of a block table: their slots, and the treap by address.  See
  * spans.h. */
 #include "ledger/spans.h"
 
@@ -50,7 +50,8 @@ ml_spans_add(ml_blocks *blocks)
     return index;
 }
 
-/* The treap keeps parents above children in this order, as good as a random one. */
+/* The treap keeps parents above children in this order, which is as good as a random
+ * one. */
 static uint32_t
 rank_of(uint32_t index)
 {

@@ -1,9 +1,9 @@
-/* When blocks were last used.  See uses.h.
+/* Keeps the last uses of blocks.  See uses.h.
  *
- * Slots are found by hash and linear probing, no farther than PROBES: a longer search
- * would cost the program more than one block's last use is worth.  Only the callback
- * changes addresses, so none is there twice; a mark that comes late, when its block is
- * gone, makes another block's use later than it was, which is harmless. */
+ * Slots are found by hash and linear probing, within PROBES: a longer search would cost
+ * the program more than one block's last use is worth.  Only the callback changes
+ * addresses, so each is there once.  A late mark, after its block is gone, only makes
+ * another block's use later, which is harmless. */
 #include "ledger/uses.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ slot_at(const ml_uses *uses, uint64_t hash, unsigned probe)
     return (ml_use_slot *)uses->region.base + ((hash + probe) & (SLOTS - 1));
 }
 
-/* The slot of ADDR, or NULL; *FREE becomes one where it could be put. */
+/* The slot of ADDR, or NULL; *FREE becomes a slot where it could be put. */
 static ml_use_slot *
 find(const ml_uses *uses, uint64_t addr, ml_use_slot **free)
 {
@@ -99,7 +99,7 @@ is_inside(uint64_t addr, uint64_t start, uint64_t bytes)
     return addr >= start && addr - start < bytes;
 }
 
-/* That of the inner addresses of a block, as in a slot. */
+/* The last use of a block's inner addresses, as in a slot. */
 static uint64_t
 last_inside(const ml_uses *uses, uint64_t addr, uint64_t bytes)
 {
@@ -138,7 +138,7 @@ ml_uses_look(const ml_uses *uses, uint64_t addr, uint64_t bytes)
     return last_of(uses, find(uses, addr, &free), addr, bytes);
 }
 
-/* The block is gone, and with it what was used within it. */
+/* The block is gone, and with it the uses inside it. */
 static void
 forget_inside(ml_uses *uses, uint64_t addr, uint64_t bytes)
 {
@@ -211,7 +211,7 @@ ml_uses_blind(ml_uses *uses)
     atomic_store_explicit(&uses->blind, true, memory_order_relaxed);
 }
 
-/* The bytes of a block are not known here: what was used within one may be within any. */
+/* Blocks' sizes are unknown here: an inner use may be inside any of them. */
 int
 ml_uses_visit(const ml_uses *uses, ml_use_visitor visit, void *context)
 {

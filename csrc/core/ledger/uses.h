@@ -23,8 +23,9 @@
 #define ML_USES_INNER 64
 
 typedef struct ml_use_slot {
-    _Atomic uint64_t addr; /* of a block; 0: never used; 1: of none any more */
-    _Atomic uint64_t last; /* position of the last use, plus 1; 0: none since it came */
+    _Atomic uint64_t addr; /* of a block; 0: never used; 1: its block is gone */
+    /* position of the last use, plus 1; 0: none since the block began */
+    _Atomic uint64_t last;
 } ml_use_slot;
 
 typedef struct ml_uses {
@@ -34,14 +35,14 @@ typedef struct ml_uses {
     _Atomic uint32_t inner_count;
     /* Up to this position any block may have been used. */
     _Atomic uint64_t all;
-    _Atomic bool blind; /* there are uses that nobody sees: nothing is known any more */
-    _Atomic uint64_t lost; /* blocks that found no place */
+    _Atomic bool blind;    /* some uses are unseen: nothing is known any more */
+    _Atomic uint64_t lost; /* blocks without a slot */
 } ml_uses;
 
 /* USES is all zeros.  0 or ML_ENOMEM. */
 int ml_uses_init(ml_uses *uses);
-void ml_uses_fini(ml_uses *uses); /* takes an all-zero one */
-/* Forgets all; a late mark does no harm. */
+void ml_uses_fini(ml_uses *uses); /* accepts an all-zero one */
+/* Clears all uses; a late mark is harmless. */
 void ml_uses_clear(ml_uses *uses);
 
 /* Hot path: a block comes.  It has no use yet. */

@@ -1,4 +1,4 @@
-/* The memory of a source as it is now.  See current_memory.h. */
+/* Reads the memory of a source as it is now.  See current_memory.h. */
 #include "record/current_memory.h"
 
 #include "base/base.h"
@@ -6,7 +6,7 @@
 
 /* ---- The recording that tells most ---- */
 
-/* Events of WINDOW that are kept. */
+/* Number of WINDOW's kept events. */
 static uint64_t
 kept_events(const ml_window *window)
 {
@@ -22,7 +22,7 @@ kept_events(const ml_window *window)
     return total;
 }
 
-/* Higher for one that tells more of where a block came from. */
+/* Higher if the window knows more about a block's origin. */
 static int
 rank(const ml_window *window)
 {
@@ -31,7 +31,7 @@ rank(const ml_window *window)
         rank += 2;
     }
     if (window->options.context >= ML_CONTEXT_ALLOC && window->options.keep_events) {
-        /* What a backward pass allocates has no stack but the events of its forward. */
+        /* Allocations of a backward pass have no stack but their forward's events. */
         rank += 4;
     }
     return rank;
@@ -56,7 +56,8 @@ choose_window(const ml_feed *feed)
 
 /* ---- Marks ---- */
 
-/* Of an ordered source where each lane ends; of another in place 0 all lanes' events. */
+/* The end of each lane of an ordered source; for another source, all lanes' events in
+ * slot 0. */
 static void
 mark_events(const ml_feed *feed, ml_memory_mark *mark)
 {
@@ -148,7 +149,7 @@ read_window(ml_window *window, ml_memory_mark *mark, ml_recording **out)
     int result = ml_window_freeze_locked(window, 0, out, now.of);
     if (result == 0) {
         if (feed->logs == NULL) {
-            /* It has no instant: whatever came while it was read counts. */
+            /* It has no instant: events during the reading count as changes. */
             mark_events(feed, &now);
         }
         *mark = now;

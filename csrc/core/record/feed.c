@@ -1,8 +1,8 @@
-/* A feed: the events of one source, from the callback to the lanes.  See feed.h.
+/* Takes the events of one source from the callback to the lanes.  See feed.h.
  *
- * Everything reachable from ml_feed_record is held to the rule of the allocator's
- * callback (no lock, memory, GIL or I/O); tests/native/test_hot_path.py proves it
- * from the relocations of the object files. */
+ * Everything reachable from ml_feed_record obeys the rule of the allocator's callback:
+ * no lock, memory, GIL or I/O.  tests/native/test_hot_path.py proves it from the
+ * relocations of the object files. */
 #include "record/feed.h"
 
 #include <string.h>
@@ -51,9 +51,9 @@ ml_feed_thread_number(void)
     return self.number;
 }
 
-/* Fills stack and the flags that say what became of it.  DELAYED: the free of a
- * segment, or of a block whose free was asked for before; these are rare, and those
- * that came of an allocation count to its context. */
+/* Fills in the stack and its flags.  DELAYED: the free of a segment, or of a block
+ * whose free was requested earlier.  Such events are rare; if an allocation caused
+ * them, they have its context. */
 static inline void
 capture(ml_feed *feed, ml_event *record, bool delayed)
 {
@@ -99,7 +99,7 @@ node_id(ml_feed *feed, ml_node_names *names, const char *name)
     return names->slots[slot].id;
 }
 
-/* What every event has from here on, whatever it came with. */
+/* Fills in what every event has. */
 static inline void
 begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
 {
@@ -114,7 +114,7 @@ begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
     }
 }
 
-/* Apart, so that an event which goes to no file does not make room for its record. */
+/* Separate, so that an event without a file reserves no room for its record. */
 static __attribute__((noinline)) int
 push_to_files(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *record)
 {
@@ -124,8 +124,8 @@ push_to_files(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *rec
     return result;
 }
 
-/* LANE, number NUMBER of the feed, keeps RECORD, and so do the files, by the same
- * bytes.  0; -1 where the lane has no room. */
+/* Keeps RECORD in LANE, number NUMBER of the feed, and with the same bytes in the
+ * files.  0; -1: no room in the lane. */
 static inline int
 push(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *record)
 {
@@ -143,7 +143,7 @@ raise_window_peaks(ml_feed *feed, ml_device_log *log)
     while (windows != 0) {
         ml_totals *peak = &log->window_peak[__builtin_ctz(windows)];
         windows &= windows - 1;
-        /* A store only where it is one: peaks are rare. */
+        /* Stores only a new peak: those are rare. */
 #define XX(name) \
     if (now->name > peak->name) { \
         peak->name = now->name; \
@@ -163,8 +163,7 @@ follow(ml_device_log *log)
     }
 }
 
-/* Blocks of a private pool are those of a CUDA graph, which uses them without
- * operators. */
+/* Blocks of a private pool are a CUDA graph's, which uses them without operators. */
 static void
 follow_uses(ml_feed *feed, ml_device_log *log, ml_event *record)
 {
@@ -200,8 +199,8 @@ mark_use(ml_device_log *log, uint64_t addr, bool inner)
     if (uses == NULL) {
         return;
     }
-    /* What waits counts among the lane's events once it is there.  In this order:
-     * while it is being moved, it counts twice, and not never. */
+    /* Pending events count among the lane's once they are there.  In this order, an
+     * event counts twice while it moves, and never not at all. */
     uint64_t position = atomic_load_explicit(&log->pending, memory_order_acquire);
     position += ml_lane_end(&log->lane);
     if (addr == 0) {
@@ -295,8 +294,8 @@ ml_feed_catch_up(ml_feed *feed, ml_device_log *log)
     atomic_store_explicit(&log->state, ML_LOG_LIVE, memory_order_release);
 }
 
-/* Without room for RECORD the events lead no more from the seed to now: whoever seeds
- * finds the log off and does it again. */
+/* Without room for RECORD, events no longer lead from the seed to now.  The next
+ * seeding finds the log off and starts again. */
 static void
 put_off(ml_device_log *log, const ml_event *record)
 {
@@ -327,8 +326,8 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record,
     if (text != NULL && text->node != NULL) {
         record->node = node_id(feed, &log->names, text->node);
     }
-    /* The events of one free are captured one by one: the second may come much later,
-     * from whatever call finds that the other streams are done with the block. */
+    /* The two events of a free are captured separately: the second may come much later,
+     * from any call that finds the other streams done. */
     bool asked = record->action == ML_ACTION_FREE_REQUESTED;
     capture(feed, record,
             ml_action_frees(record->action) && !asked && record->addr != log->freeing);
@@ -357,9 +356,9 @@ ml_feed_thread_events(const ml_feed *feed)
     return events;
 }
 
-/* A log whose lane is this thread's until released; NULL where all are taken.  A
- * thread stays with the lane it had last, so that two that met part for good, and
- * the events of one free follow each other. */
+/* A log whose lane belongs to this thread until released; NULL: all are taken.  A
+ * thread keeps its last lane.  So two threads that collide separate for good, and the
+ * events of one free stay together. */
 static ml_thread_log *
 claim_log(ml_feed *feed)
 {
@@ -373,7 +372,7 @@ claim_log(ml_feed *feed)
     return NULL;
 }
 
-/* A block's free is one event or two, of which the last takes it away. */
+/* A block's free is one event or two; the last one removes it. */
 static void
 meter_block(const ml_feed *feed, const ml_event *event)
 {
@@ -433,7 +432,7 @@ ml_feed_record(ml_feed *feed, int device, ml_event *event, const ml_event_text *
         count(&feed->dropped);
         return 0;
     }
-    /* A signal handler or a walker that allocates device memory lands here again, with
+    /* A signal handler or walker that allocates device memory comes here again, with
      * lane and ledger half updated. */
     if (self.busy) {
         count(feed->logs != NULL ? &feed->logs[device].dropped : &feed->dropped);

@@ -32,8 +32,8 @@
 
 enum ml_log_state {
     ML_LOG_OFF,       /* events are not wanted */
-    ML_LOG_BUFFERING, /* events wait in `pending`: the ledger's start is being read */
-    ML_LOG_SEEDED,    /* it is known; the next writer records what waits */
+    ML_LOG_BUFFERING, /* events wait in `pending` while the ledger's start is read */
+    ML_LOG_SEEDED,    /* the start is known; the next writer records pending events */
     ML_LOG_LIVE       /* the ledger is at the lane's end */
 };
 
@@ -52,14 +52,15 @@ typedef struct ml_node_names {
 typedef struct ml_device_log {
     ml_lane lane;
     ml_ledger *ledger; /* owned; NULL until the device is first recorded */
-    uint64_t freeing;  /* the last event asked to free this address; 0: it did not */
+    /* the last event requested the free of this address; 0: it did not */
+    uint64_t freeing;
     _Atomic int state; /* enum ml_log_state */
-    /* Events that are not in the lane yet: the lane holds finished events only. */
+    /* Events not yet in the lane, which holds only finished ones. */
     ml_region pending_region;         /* owned */
     _Atomic uint32_t pending;         /* of them */
     _Atomic(ml_meter *) meter;        /* owned; NULL until a window wants it */
     _Atomic(ml_uses *) uses;          /* owned; NULL until a window wants it */
-    _Atomic unsigned peaks_forgotten; /* bit i: window_peak[i] is to start again */
+    _Atomic unsigned peaks_forgotten; /* bit i: window_peak[i] must restart */
     ml_totals window_peak[ML_WINDOW_MAX];
     _Atomic uint64_t dropped;
     _Atomic uint64_t lost_stacks;
@@ -67,14 +68,14 @@ typedef struct ml_device_log {
     ml_node_names names;
 } ml_device_log;
 
-/* One lane of an unordered source; all else but the lane is its claimant's. */
+/* One lane of an unordered source; except for the lane, its claimant's. */
 typedef struct ml_thread_log {
     _Alignas(64) ml_lane lane;
     ml_node_names names;
 } ml_thread_log;
 
 struct ml_feed {
-    const ml_source *source; /* borrowed, for ever */
+    const ml_source *source; /* borrowed, never freed */
     ml_stacks *stacks;       /* borrowed from the recorder */
     ml_stack_walker walker;
     _Atomic(ml_native_walker) native_walker;
@@ -86,10 +87,10 @@ struct ml_feed {
     ml_device_log *logs;       /* owned; ML_DEVICE_MAX of an ordered source */
     ml_thread_log *threads;    /* owned; ML_FEED_LANES of an unordered source */
     _Atomic(ml_meter *) meter; /* of an unordered source; owned; NULL until wanted */
-    _Atomic uint64_t dropped;  /* of an unordered source, or for no device there is */
+    _Atomic uint64_t dropped;  /* of an unordered source, or for a missing device */
     _Atomic uint64_t lost_stacks;
-    ml_journal_port port; /* the files that its events go to as well */
-    bool forked;          /* in a child of a process that recorded it: it stays off */
+    ml_journal_port port; /* the files that also get its events */
+    bool forked;          /* in a forked child of a recording process: stays off */
 };
 
 /* A walk over a source's memory by memlab itself.  The source's SNAPSHOT event arrives

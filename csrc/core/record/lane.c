@@ -1,37 +1,36 @@
-/* A lane: the newest events of one device or one thread.  See lane.h. */
+/* Keeps the newest events of one device or one thread.  See lane.h. */
 #include "record/lane.h"
 
 #include "base/base.h"
 
-/* Small enough that the oldest, of which a part is no longer wanted, wastes little;
- * large enough that its header and fresh start cost nothing. */
+/* Small, so that the partly unwanted oldest chunk wastes little; large, so that its
+ * header and state cost little. */
 #define CHUNK_BYTES (UINT32_C(16) << 10)
 
-/* The longest record, 100 bytes with what comes before it, and its share of a
- * chunk's header, state and unused end: what is promised holds for events of any
- * values. */
+/* The longest record: 100 bytes with its context, and its share of a chunk's header,
+ * state and unused end.  With it, the promised number holds for any events. */
 #define RECORD_BYTES 104u
 
-/* Chunks beside those that hold what is wanted: the oldest, of which a part is wanted,
- * and what may be written while a reader, perhaps not running, keeps others from being
- * used again.  Without any left events are dropped, and counted. */
+/* Chunks beside those with wanted events: the partly wanted oldest one, and chunks to
+ * write while a paused reader prevents reuse.  With none left, events are dropped and
+ * counted. */
 #define SPARE_CHUNKS 64u
 
-/* Fewer would overwrite within one training step of a small model. */
+/* A smaller ring would overwrite events within one training step of a small model. */
 #define RING_MINIMUM 1024u
 /* 2^26 events: 6.5 GiB of address space, touched only as events come. */
 #define RING_MAXIMUM (UINT64_C(1) << 26)
 
-/* Reserved address space as places for chunks.  Its chunks are numbered, and which place
- * each has is in `places`, by number.  In the order of their numbers there are
- *     reuse .. oldest   not wanted any longer, their places free for new ones
- *     oldest .. newest  readable, the last of them being written. */
+/* Reserved address space with slots for chunks.  Chunks are numbered; `places` has
+ * each one's slot.  In the order of numbers: reuse .. oldest are no longer wanted,
+ * and their slots are free; oldest .. newest are readable, and the last of them is
+ * being written. */
 struct ml_ring {
     ml_ring *older; /* owned */
     ml_region region;
     uint64_t events; /* as many as it was made for */
     uint32_t place_count;
-    uint32_t used; /* places that were ever taken; the writer's */
+    uint32_t used; /* slots ever taken; the writer's */
     _Atomic uint64_t reuse;
     _Atomic uint64_t oldest;
     _Atomic uint64_t newest;   /* one past it */
@@ -70,8 +69,8 @@ bytes_for(uint64_t events)
     return ((size_t)events * RECORD_BYTES / CHUNK_BYTES + SPARE_CHUNKS) * CHUNK_BYTES;
 }
 
-/* A ring for EVENTS or as many as address space can be had for; NULL where they are no
- * more than EXCEED.  0 or ML_ENOMEM. */
+/* A ring for EVENTS, or as many as address space allows; NULL if that is no more than
+ * EXCEED.  0 or ML_ENOMEM. */
 static int
 new_ring(uint64_t events, uint64_t exceed, ml_ring **out)
 {
@@ -113,7 +112,8 @@ ml_lane_reserve(ml_lane *lane, uint64_t capacity)
         if (result < 0) {
             return result;
         }
-        /* Else address space is short: what there is already is the best to be had. */
+        /* Otherwise address space is short, and the existing ring is the best
+         * possible. */
         if (ring != NULL) {
             ring->older = newest;
             atomic_store_explicit(&lane->newest, ring, memory_order_release);
@@ -132,8 +132,7 @@ ml_lane_discard(ml_lane *lane)
     for (ml_ring *ring = atomic_load(&lane->newest); ring != NULL; ring = ring->older) {
         ml_region_discard(&ring->region);
     }
-    /* Last: a late writer that sees it begins a chunk that is not discarded any
-     * more. */
+    /* Last: a late writer that sees it begins a chunk that is not discarded. */
     atomic_store(&lane->stale, true);
 }
 
@@ -168,7 +167,7 @@ oldest_wanted(const ml_lane *lane, const ml_ring *ring, uint64_t newest)
     return oldest;
 }
 
-/* A place for the next chunk of RING; false where there is none. */
+/* A slot for the next chunk of RING; false: none. */
 static bool
 take_place(ml_lane *lane, ml_ring *ring, uint64_t newest, uint32_t *place)
 {
@@ -178,8 +177,8 @@ take_place(ml_lane *lane, ml_ring *ring, uint64_t newest, uint32_t *place)
     if (!fresh && oldest == reuse && oldest < newest) {
         oldest++;
     }
-    /* Against ml_lane_copy, which counts itself before it looks for the oldest:
-     * either it is seen here, or it sees what is stored here. */
+    /* ml_lane_copy counts itself before it looks for the oldest chunk.  Either its
+     * count is seen here, or it sees this store. */
     atomic_store(&ring->oldest, oldest);
     if (reuse < oldest && atomic_load(&lane->readers) == 0) {
         *place = atomic_load_explicit(&ring->places[reuse % ring->place_count],
@@ -193,8 +192,7 @@ take_place(ml_lane *lane, ml_ring *ring, uint64_t newest, uint32_t *place)
     return fresh;
 }
 
-/* All chunks so far were discarded: what they held is gone, and their places are
- * free. */
+/* All chunks so far were discarded: their events are gone, and their slots are free. */
 static void
 restart(ml_lane *lane)
 {
@@ -359,7 +357,7 @@ copy_chunk(const ml_chunk *chunk, uint64_t start, uint64_t end, ml_event *out)
     size_t count = 0;
     ml_packed_other other;
     for (uint64_t ordinal = header.first; ordinal < end; ordinal++) {
-        /* What comes before START is overwritten by the next. */
+        /* The next event overwrites events before START. */
         if (ml_chunk_next(&reader, &out[count], &other) != ML_PACKED_EVENT) {
             break;
         }

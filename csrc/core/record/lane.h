@@ -21,17 +21,17 @@ typedef struct ml_ring ml_ring;
 
 /* All zeros to begin with. */
 typedef struct ml_lane {
-    _Atomic(ml_ring *) newest; /* owned, with all behind it; NULL: no room yet */
+    _Atomic(ml_ring *) newest; /* owned, with the older rings; NULL: no room yet */
     _Atomic uint64_t head;     /* events pushed ever */
-    _Atomic uint64_t wanted;   /* newest events to keep */
-    /* Readers at work: meanwhile no chunk is used again. */
+    _Atomic uint64_t wanted;   /* number of newest events to keep */
+    /* Active readers: meanwhile no chunk is reused. */
     _Atomic uint32_t readers;
     _Atomic bool stale; /* all chunks so far were discarded */
     _Atomic bool claimed;
     /* The writer's own. */
     uint64_t chunks; /* begun ever */
     ml_chunk_writer writer;
-    ml_pack state; /* what the next record is relative to, whoever keeps it */
+    ml_pack state; /* base of the next record, for all its copies */
 } ml_lane;
 
 void ml_lane_fini(ml_lane *lane);
@@ -55,7 +55,7 @@ int ml_lane_push_shared(ml_lane *lane, const ml_event *event, ml_packed_event *p
 
 /* The ordinal of the next event. */
 uint64_t ml_lane_end(const ml_lane *lane);
-/* That of the oldest event that is kept, at most ml_lane_end. */
+/* The ordinal of the oldest kept event, at most ml_lane_end. */
 uint64_t ml_lane_oldest(ml_lane *lane);
 /* Bytes of memory that hold events. */
 uint64_t ml_lane_bytes(ml_lane *lane);

@@ -1,4 +1,4 @@
-/* Notes while recording.  See notes.h. */
+/* Keeps notes while recording.  See notes.h. */
 #include "record/notes.h"
 
 #include <pthread.h>
@@ -11,13 +11,13 @@
 #include "record/registry.h"
 #include "recording/annotations.h"
 
-/* As many as the recorder takes. */
+/* The recorder's limit. */
 #define SOURCE_MAX 8
 
-/* A note in the ring, its name behind it.  Never across the ring's end: what is left
+/* A note in the ring, followed by its name.  It never crosses the ring's end: the rest
  * there is a record without a note, of which only `bytes` and `name_length` exist. */
 typedef struct note_record {
-    uint32_t bytes; /* to the next record: a multiple of 8 */
+    uint32_t bytes; /* distance to the next record: a multiple of 8 */
     uint32_t name_length;
     ml_note note; /* name is 0 */
 } note_record;
@@ -30,7 +30,7 @@ typedef struct note_ring {
     const ml_source *source; /* NULL: the place is free */
     unsigned listeners;
     ml_region region;
-    /* Offsets that only grow; the place in the region is the offset modulo its size. */
+    /* Offsets that only grow; modulo the region's size, they are places in it. */
     uint64_t oldest;
     uint64_t end;
     uint64_t kept;  /* notes from oldest to end */
@@ -56,8 +56,8 @@ ring_of(const ml_source *source)
     return NULL;
 }
 
-/* The lock may have been held by a thread that the child does not have.  What the rings
- * hold stays: the child may be between two lines of the parent's Python code. */
+/* A thread that the child lacks may have held the lock.  The rings' contents stay: the
+ * child may be between two lines of the parent's Python code. */
 void
 ml_notes_forked(void)
 {
@@ -107,7 +107,7 @@ keep(note_ring *ring, const ml_note *note, const char *name, uint32_t length)
     ring->count++;
     ring->steps += note->kind == ML_NOTE_STEP;
     if (ring->region.base == NULL) {
-        /* There was no room for a ring: it shows as loss. */
+        /* Without room for a ring, notes count as lost. */
         return;
     }
     size_t bytes = RECORD_BYTES(length);
@@ -116,7 +116,7 @@ keep(note_ring *ring, const ml_note *note, const char *name, uint32_t length)
     record->name_length = length;
     record->note = *note;
     record->note.name = 0;
-    /* Clocks of two processors may differ a little: the order is that of the lock. */
+    /* The clocks of two processors may differ a little: the lock decides the order. */
     uint64_t now = source->now(source->self);
     ring->time = now > ring->time ? now : ring->time;
     record->note.time = ring->time;
@@ -132,7 +132,7 @@ keep(note_ring *ring, const ml_note *note, const char *name, uint32_t length)
     ml_journal_port_note(&source->feed->port, &record->note, name, length);
 }
 
-/* LENGTH, or as much of it as is kept, without the half of a character. */
+/* LENGTH, cut to the kept length at a whole character. */
 static uint32_t
 cut(const char *name, size_t length)
 {
@@ -252,7 +252,8 @@ ml_notes_now(const ml_source *source)
 
 /* ---- Into a recording ---- */
 
-/* The kept notes as they lay in the ring, so that who notes waits for a copy only. */
+/* A copy of the kept notes as in the ring, so that a noting thread waits only for the
+ * copy. */
 typedef struct note_span {
     char *bytes; /* owned */
     size_t length;
@@ -289,7 +290,7 @@ copy_span(const ml_source *source, ml_notes_mark mark, note_span *span,
     return result;
 }
 
-/* Names that RECORDING has got from its notes already: string FIRST + id. */
+/* Names that RECORDING already has from its notes: string FIRST + id. */
 typedef struct note_names {
     const ml_recording *recording;
     uint32_t first;

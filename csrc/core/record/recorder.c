@@ -1,6 +1,6 @@
-/* The recorder: where recordings begin and end.  See recorder.h; registry.c has what all
- * of them share, window_start.c learns the memory there is when one begins,
- * window_freeze.c turns a window into a recording. */
+/* Begins and ends recordings.  See recorder.h.  registry.c has the shared state;
+ * window_start.c learns the memory at a start; window_freeze.c turns a window into a
+ * recording. */
 #include "record/recorder.h"
 
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include "record/window_start.h"
 #include "record/window.h"
 
-/* Whether FEED was recorded, or is of a source whose threads may be anywhere. */
+/* Whether FEED was recorded, or its source's threads may be anywhere in it. */
 static bool
 was_used(const ml_feed *feed)
 {
@@ -33,10 +33,9 @@ forked_ledgers(ml_feed *feed)
     }
 }
 
-/* A child of fork shares nothing with the parent's recordings, and the locks may have been
- * held by threads that it does not have.  It may record what the parent has not: of that
- * nothing is half done, for whoever begins holds the lock.  The stack table waits for no
- * thread, whatever one was doing. */
+/* A forked child does not share the parent's recordings, and threads that it lacks may
+ * have held the locks.  It may record what the parent has not: that is in no half-done
+ * state, because a start holds the lock.  The stack table waits for no thread. */
 static void
 forked(void)
 {
@@ -89,8 +88,8 @@ capture_wanted(const ml_window_options *options)
     return options->native && wanted != 0 ? wanted | ML_CAPTURE_NATIVE : wanted;
 }
 
-/* Tables, once there, stay: whoever marks a use may be late.  A device for which there is no
- * memory has no last uses. */
+/* Tables are never freed: a late use may still write to them.  Without memory for its
+ * table, a device has no last uses. */
 static void
 follow_uses(ml_feed *feed, bool wanted)
 {
@@ -138,8 +137,8 @@ update_feed(ml_feed *feed)
     return windows;
 }
 
-/* Nobody may be listening any more: then what is kept is of no use, and a later start
- * learns the memory afresh. */
+/* With no listener left, kept events are useless; a later start learns the memory
+ * afresh. */
 static void
 settle(ml_feed *feed)
 {
@@ -206,7 +205,7 @@ begin(ml_window *window)
 typedef struct use_writer {
     ml_window *window;
     int device;
-    uint64_t dropped; /* that the lane has not, but the file may have */
+    uint64_t dropped; /* missing from the lane, but perhaps in the file */
 } use_writer;
 
 static int
@@ -219,7 +218,7 @@ tell_use(void *context, uint64_t addr, uint64_t position)
     return 0;
 }
 
-/* When what is live was last used: no event will tell the file. */
+/* Last uses of live blocks: no event will tell the file. */
 static void
 tell_uses(ml_window *window)
 {
@@ -270,7 +269,7 @@ set_options(ml_window *window, const ml_window_options *options)
 {
     window->options = *options;
     window->options.file = NULL;
-    /* As torch: a history of state alone keeps one event. */
+    /* As in torch: a history of "state" keeps one event. */
     atomic_store(&window->entry_limit, options->keep_events ? options->max_entries : 1);
 }
 
@@ -319,7 +318,7 @@ open_file(ml_window *window, const ml_window_options *options)
     return result < 0 ? ml_recorder_fail(result, "%s", text) : 0;
 }
 
-/* Nothing can refuse the recording any more: only now an older one may go. */
+/* The recording can no longer fail, so an older file may go. */
 static int
 keep_file(ml_window *window)
 {
@@ -330,7 +329,7 @@ keep_file(ml_window *window)
     return result < 0 ? ml_recorder_fail(result, "%s", text) : 0;
 }
 
-/* A place among the windows, and for one that waits among the source's files as well. */
+/* A slot among the windows; a waiting window also gets one among the source's files. */
 static int
 take_slot(ml_window *window)
 {
@@ -415,7 +414,7 @@ ml_recorder_ready(const ml_source *source)
         return ml_recorder_fail(ML_EINVALID, "source is not registered");
     }
     if (feed->forked) {
-        /* What waits is the parent's. */
+        /* Waiting windows are the parent's. */
         return 0;
     }
     int result = 0;
@@ -423,7 +422,7 @@ ml_recorder_ready(const ml_source *source)
     for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
         ml_window *window = ml_registered.windows[i];
         if (window != NULL && window->feed == feed && !window->listening) {
-            /* One that cannot begin keeps no other from it. */
+            /* A window that cannot begin does not keep others from it. */
             int error = begin(window);
             result = result == 0 ? error : result;
         }
@@ -460,7 +459,7 @@ ml_window_clear(ml_window *window)
     ml_recorder_lock();
     ml_feed *feed = window->feed;
     for (int i = 0; window->listening && i < ML_DEVICE_MAX; i++) {
-        /* Other threads go on recording: the new mark says how many were before it. */
+        /* Other threads still record: the new mark counts their earlier events. */
         int device = feed->logs != NULL ? i : 0;
         uint64_t mark = ml_lane_end(feed->logs != NULL ? &feed->logs[i].lane
                                                        : &feed->threads[i].lane);
@@ -468,7 +467,7 @@ ml_window_clear(ml_window *window)
         window->marks[i] = mark;
         window->counts[device] = ml_window_counts_now(feed, device);
         if (feed->logs != NULL) {
-            /* Only who holds the device's lock may set a peak. */
+            /* Only the holder of the device's lock may set a peak. */
             atomic_fetch_or(&feed->logs[i].peaks_forgotten, 1u << window->slot);
         }
     }
@@ -480,8 +479,7 @@ int
 ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out)
 {
     if (window->forked) {
-        /* To look at the source's memory it would take locks that the parent's threads
-         * held. */
+        /* To look at the source's memory takes locks that the parent's threads held. */
         return ml_recorder_fail(ML_ESTATE, "a forked child cannot read its parent's "
                                            "recording");
     }
@@ -501,7 +499,7 @@ ml_window_file_frames(const ml_window *window, ml_recording **out)
     ml_recording *recording = NULL;
     int result = ml_recording_new(&recording);
     if (result == 0) {
-        /* No one adds origins meanwhile, which would move those that are read. */
+        /* The lock prevents new origins, which would move those being read. */
         ml_recorder_lock();
         result = ml_journal_frames(window->journal, recording);
         ml_recorder_unlock();

@@ -29,15 +29,16 @@ typedef struct ml_window_options {
     enum ml_context context;
     bool native;      /* C++ frames too: takes locks and memory in the callback */
     bool keep_events; /* false: only the state of live memory ("state") */
-    bool uses;        /* when blocks were last used; costs some of every operator */
+    bool uses;        /* last uses of blocks; costs a part of every operator */
     bool meter;       /* the devices' meters follow the events: ml_recorder_meter */
     int device;       /* -1: all */
     /* The .mlab file that also gets the whole recording; NULL: none. */
-    const char *file;               /* borrowed for the call */
-    uint64_t file_bytes;            /* that it may have; UINT64_MAX: any */
-    uint32_t keys;                  /* ML_KEY_* of the running torch, for the file */
-    void (*warn)(const char *text); /* says one sentence to people; from any thread */
-    ml_process_place place;         /* for the file */
+    const char *file;    /* borrowed for the call */
+    uint64_t file_bytes; /* its size limit; UINT64_MAX: none */
+    uint32_t keys;       /* ML_KEY_* of the running torch, for the file */
+    /* reports one sentence to people; from any thread */
+    void (*warn)(const char *text);
+    ml_process_place place; /* for the file */
 } ml_window_options;
 
 /* Counters of one device since the process began, over all recordings.  A recording's
@@ -47,12 +48,13 @@ typedef struct ml_recorder_stats {
     uint64_t dropped_events;
     uint64_t lost_stacks;
     uint64_t lost_names;      /* of all devices; see ml_stacks_lost_names */
-    uint64_t inconsistencies; /* events that did not fit the ledger */
-    uint64_t lane_events;     /* that are in memory now */
-    uint64_t lane_bytes;      /* of the memory that holds them */
+    uint64_t inconsistencies; /* events that contradicted the ledger */
+    uint64_t lane_events;     /* in memory now */
+    uint64_t lane_bytes;      /* memory that holds the events */
     ml_totals current;
-    ml_totals peak; /* since recording, after none was under way, last began; where no
-                       lock orders the source, since the process began */
+    /* since the first of the current recordings began; if no lock orders the source,
+     * since the process began */
+    ml_totals peak;
 } ml_recorder_stats;
 
 /* Captures the calling thread's stack into STACKS and returns its id, 0 for none.  Sets
@@ -74,25 +76,25 @@ const ml_source *ml_recorder_source(const char *name);
  * in ml_recorder_error(). */
 int ml_window_start(const ml_source *source, const ml_window_options *options,
                     ml_window **out);
-/* The source's devices exist now: recordings that wait begin. */
+/* The source's devices exist now: waiting recordings begin. */
 int ml_recorder_ready(const ml_source *source);
 /* Changes what is captured from here on; recorded events stay. */
 int ml_window_configure(ml_window *window, const ml_window_options *options);
-/* Forgets the events, counts and peak so far, and goes on. */
+/* Forgets the events, counts and peak so far, and continues. */
 void ml_window_clear(ml_window *window);
 /* Whether the recording has begun (its source has devices). */
 bool ml_window_begun(const ml_window *window);
 /* An owner of memory.  Strings are ids of the recorder's stack table; 0: none. */
 typedef struct ml_owner {
     enum ml_category category;
-    uint32_t module; /* string: path of the module that has it */
-    uint32_t name;   /* string: what that calls it */
+    uint32_t module; /* string: path of its module */
+    uint32_t name;   /* string: its name there */
 } ml_owner;
 
 /* The block that holds ADDR belongs to OWNER now.  Tags whose events are overwritten
  * are dropped in time. */
 int ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *owner);
-/* An immutable recording of the events so far; the window goes on.  KEYS and
+/* An immutable recording of the events so far; the window continues.  KEYS and
  * EVENT_FRAMES as in ml_recording.  Not from the allocator's callback. */
 int ml_window_freeze(ml_window *window, uint32_t keys, ml_recording **out);
 /* Writes the process's PLACE, new or changed, to WINDOW's file. */
@@ -103,7 +105,7 @@ void ml_window_place(ml_window *window, ml_process_place place);
 int ml_window_file_frames(const ml_window *window, ml_recording **out);
 /* Writes the code lines of RECORDING to WINDOW's file.  Waits for room. */
 void ml_window_tell_code(ml_window *window, const ml_recording *recording);
-/* Ends and frees; NULL is nothing. */
+/* Ends and frees; accepts NULL. */
 void ml_window_stop(ml_window *window);
 
 /* Adds NOTE to every recording of SOURCE that is under way or waits; SOURCE NULL: of
@@ -120,11 +122,10 @@ void ml_recorder_note_oom(const ml_source *source, int device, uint64_t asked,
 void ml_recorder_region(int end, uint64_t number, const char *name, size_t length);
 /* Names the object ID in the stacks of all recordings; see ml_stacks_name_object. */
 void ml_recorder_name_object(uint32_t id, const char *name, size_t length);
-/* A line of a file that a compiler wrote, and the trace of the code behind it;
- * borrowed. */
+/* A line of a generated file, and the trace of the code behind it; borrowed. */
 typedef struct ml_made_line {
     int64_t line;
-    ml_slice trace; /* as Python writes it, outermost frame first; empty: none */
+    ml_slice trace; /* in Python's form, outermost frame first; empty: none */
 } ml_made_line;
 /* Gives the COUNT LINES, ascending, of the file PATH: see origins.h.  A file's earlier
  * lines stay.  0 or ML_E*. */

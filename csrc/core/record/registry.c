@@ -1,5 +1,5 @@
-/* What the process records with: one of each.  See registry.h; the functions that
- * Python and the sources call are recorder.h's. */
+/* The objects for recording that a process has once.  See registry.h; recorder.h has
+ * the functions for Python and the sources. */
 #include "record/registry.h"
 
 #include <stdarg.h>

@@ -12,12 +12,12 @@
 #include "record/recorder.h"
 
 #define ML_SOURCE_MAX 8
-/* Of a sentence about a failure. */
+/* Length of a sentence about a failure. */
 #define ML_RECORDER_TEXT 512
 
 typedef struct ml_registry {
     pthread_mutex_t lock;
-    ml_stacks *stacks; /* owned, for ever: ids live in lanes that callbacks may read */
+    ml_stacks *stacks; /* owned, never freed: callbacks may read ids in lanes */
     ml_stack_walker walker;
     ml_native_walker native_walker;
     ml_symbolizer symbolizer;
@@ -30,7 +30,7 @@ extern ml_registry ml_registered;
 
 void ml_recorder_lock(void);
 void ml_recorder_unlock(void);
-/* The window in place SLOT, below ML_WINDOW_MAX; NULL: there is none. */
+/* The window in slot SLOT, below ML_WINDOW_MAX; NULL: none. */
 ml_window *ml_recorder_window(unsigned slot);
 ml_stacks *ml_recorder_stacks(void);
 const ml_symbolizer *ml_recorder_symbolizer(void);

@@ -1,4 +1,4 @@
-/* Samples of the memory of the host and of whole GPUs.  See sampler.h. */
+/* Samples the memory of the host and of whole GPUs.  See sampler.h. */
 #include "record/sampler.h"
 
 #include <pthread.h>
@@ -9,15 +9,16 @@
 #include "gpu/gpu_memory.h"
 #include "record/recorder.h"
 
-/* Torch's totals may move while the driver is asked: then it is asked again. */
+/* torch's totals may move while the driver is asked: then it is asked again. */
 #define ATTEMPTS 3
 
-/* The notes that marks refer to; all of one device of the process. */
+/* The notes that marks refer to; of one device of the process. */
 typedef struct sampled_device {
     ml_note start, step, context;
     ml_gpu_account_marks marks;
-    uint64_t peak; /* torch's allocated bytes at their highest, by the last look */
-    bool failed;   /* since a recording began: its reason is noted, and that is all */
+    uint64_t peak; /* the highest of torch's allocated bytes so far */
+    /* since a recording began: the reason is noted, and the device no longer asked */
+    bool failed;
 } sampled_device;
 
 static struct {
@@ -49,7 +50,7 @@ ml_sampler_host(const ml_source *source, uint64_t values[ML_NOTE_VALUES])
     }
 }
 
-/* Both of one instant, as far as torch's totals are the same before and after. */
+/* Both are of one instant if torch's totals are the same before and after. */
 static int
 read_device(const ml_source *source, int device, ml_totals *torch, ml_gpu_memory *gpu,
             const char **reason)
@@ -84,8 +85,8 @@ keep_mark(const ml_note **mark, ml_note *kept)
     }
 }
 
-/* A note of DEVICE, and torch's totals with it; all unknown, with *REASON, where it cannot
- * be read. */
+/* A note of DEVICE, with torch's totals; all unknown, with *REASON, if it cannot be
+ * read. */
 static int
 sample_device(const ml_source *source, int device, ml_note *note, ml_totals *torch,
               const char **reason)
@@ -101,7 +102,7 @@ sample_device(const ml_source *source, int device, ml_note *note, ml_totals *tor
         gpu.used,    gpu.total,       gpu.own,         gpu.others,
         gpu.reserve, torch->reserved, torch->allocated};
     memcpy(note->values, values, sizeof(values));
-    /* Notes get their time later; the order is all that the marks ask for. */
+    /* Notes get their final time later; marks need only the order. */
     note->time = ml_clock_steady_ns();
     sampled_device *sampled = &sampler.devices[device];
     ml_gpu_account_mark(&sampled->marks, note, sampler.steps > 0);
@@ -119,7 +120,8 @@ note_device(const ml_source *source, int device)
     const char *reason = NULL;
     int result = sample_device(source, device, &note, &torch, &reason);
     if (result == ML_ESTATE) {
-        /* The context is given back for a while; then there is something to tell. */
+        /* The context is given back for a while; there will be something to note
+         * then. */
         return;
     }
     if (result < 0) {
@@ -130,7 +132,7 @@ note_device(const ml_source *source, int device)
     ml_recorder_note(source, &note, NULL, 0);
 }
 
-/* ALL: also devices without a context, which this process has not touched. */
+/* ALL: also devices without a context, which this process has not used. */
 static void
 sample(const ml_source *source, bool all)
 {
@@ -160,7 +162,7 @@ has_new_peak(const ml_source *source)
         sampled_device *sampled = &sampler.devices[i];
         if (source->totals(source->self, i, &current, &peak) == 0) {
             grew |= peak.allocated > sampled->peak;
-            /* It falls where the program resets torch's peaks. */
+            /* It falls if the program resets torch's peaks. */
             sampled->peak = peak.allocated;
         }
     }
@@ -182,7 +184,7 @@ ml_sampler_begin(const ml_source *source)
 void
 ml_sampler_step(const ml_source *source)
 {
-    /* One that is under way in another thread will do. */
+    /* A sample in progress in another thread suffices. */
     if (!ml_recorder_enabled(source) || pthread_mutex_trylock(&sampler.lock) != 0) {
         return;
     }
@@ -206,7 +208,7 @@ ml_sampler_read(const ml_source *source)
     pthread_mutex_unlock(&sampler.lock);
 }
 
-/* The lock may have been held by a thread that the child does not have. */
+/* A thread that the child lacks may have held the lock. */
 void
 ml_sampler_forked(void)
 {

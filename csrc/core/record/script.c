@@ -1,4 +1,4 @@
-/* A scripted source: events that a test writes down.  See script.h. */
+/* Delivers a test's events as a source.  See script.h. */
 #include "record/script.h"
 
 #include <pthread.h>

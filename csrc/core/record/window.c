@@ -1,4 +1,4 @@
-/* A window: where it stands among the events, and the tags made while it is recorded.
+/* Keeps a window's place among the events, and its tags.
  *
  * Nothing here takes the recorder's lock: tags come from threads that hold the GIL. */
 #include "record/window.h"
@@ -54,7 +54,7 @@ ml_window_copy_counts(const ml_window *window, int device, ml_device_trace *trac
 
 /* ---- Tags ---- */
 
-/* The kept tag of an id: they are kept from the newest back. */
+/* The kept tag of an id: tags are visited from the newest back. */
 typedef struct kept_tags {
     const ml_tag *end;
     const ml_tag *wanted;
@@ -70,9 +70,9 @@ is_wanted(const void *context, uint32_t id)
            tag->category == kept->wanted->category;
 }
 
-/* Drops what says nothing new: tags of events that are kept no longer, and repetitions
- * at one position, which come without end from a program whose steps allocate nothing.
- * Of repeated tags the last counts. */
+/* Drops tags of events no longer kept, and repetitions at one position.  A program
+ * whose steps allocate nothing repeats tags endlessly.  Of repeated tags the last
+ * counts. */
 static void
 prune_tags(ml_window_tags *tags, uint64_t position, uint64_t entry_limit)
 {
@@ -89,7 +89,7 @@ prune_tags(ml_window_tags *tags, uint64_t position, uint64_t entry_limit)
         if (result == 0 && ml_intern_find(&seen, hash, is_wanted, &kept, &id)) {
             continue;
         }
-        /* Without memory for the table repetitions stay. */
+        /* Without memory for the table, repetitions stay. */
         result = result == 0 ? ml_intern_add(&seen, hash) : result;
         *--to = at[-1];
     }
@@ -107,7 +107,7 @@ ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *owne
                                 (unsigned)owner->category);
     }
     if (window->forked) {
-        /* The child's memory is none of the parent's. */
+        /* The child's memory is not the parent's. */
         return 0;
     }
     ml_tag tag = {
@@ -125,7 +125,7 @@ ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *owne
             prune_tags(tags, tag.position, atomic_load(&window->entry_limit));
         }
         if (tags->count >= tags->capacity / 2) {
-            /* Else the next tags would be pruned for one by one. */
+            /* Otherwise each of the next tags would prune for one place. */
             result = ml_grow((void **)&tags->items, &tags->capacity,
                              tags->count * 2 + 1, sizeof(tag));
         }

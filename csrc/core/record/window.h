@@ -18,13 +18,13 @@ typedef struct ml_window_tags {
     size_t capacity;
 } ml_window_tags;
 
-/* From a position on, other stacks are wanted. */
+/* Wanted stacks change from this position on. */
 typedef struct ml_window_phase {
     ml_wanted wanted;
     uint64_t position[ML_DEVICE_MAX];
 } ml_window_phase;
 
-/* What a feed had counted when a window began or was cleared last. */
+/* A feed's counts when a window began or was last cleared. */
 typedef struct ml_window_counts {
     uint64_t dropped;
     uint64_t lost_stacks;
@@ -33,17 +33,17 @@ typedef struct ml_window_counts {
 /* Guarded by the recorder's lock, but for the tags.  Arrays are by device of an ordered
  * source.  For an unordered source marks are by lane, and all else is in place 0. */
 struct ml_window {
-    ml_feed *feed; /* borrowed, for ever */
+    ml_feed *feed; /* borrowed, never freed */
     ml_window_options options;
     unsigned slot;      /* index of this window's peaks in each device log */
-    bool listening;     /* what it wants is captured */
-    bool forked;        /* the parent's, in a child: it is told nothing any more */
+    bool listening;     /* its events are being captured */
+    bool forked;        /* the parent's, in a child: it gets nothing more */
     _Atomic bool begun; /* its marks are set; event_base never changes again */
     uint64_t marks[ML_DEVICE_MAX]; /* ordinals; where the window starts in each lane */
     uint64_t event_base[ML_DEVICE_MAX];     /* the device's event count at the start */
     uint64_t base_forgotten[ML_DEVICE_MAX]; /* events before the last clear */
     ml_window_counts counts[ML_DEVICE_MAX];
-    ml_notes_mark notes; /* since it was started, also while it waits */
+    ml_notes_mark notes; /* since its start, even while it waits */
     /* Guards the tags.  A thread that tags holds the GIL, and a holder of the
      * recorder's lock may have to wait for the GIL.  So this lock is held for moments
      * only, taken after the recorder's and before no other. */
@@ -62,7 +62,7 @@ _Static_assert(ML_FEED_LANES == ML_DEVICE_MAX, "marks serve devices and lanes al
 bool ml_window_wants(const ml_window *window, int device);
 /* Events of DEVICE since the window began; from any thread. */
 uint64_t ml_window_position(const ml_window *window, int device);
-/* What FEED has counted so far on DEVICE. */
+/* FEED's counts so far on DEVICE. */
 ml_window_counts ml_window_counts_now(const ml_feed *feed, int device);
 /* The tags so far, by position, *COUNT of them; the caller frees *OUT.  0 or ML_ENOMEM. */
 int ml_window_copy_tags(ml_window *window, int device, ml_tag **out, size_t *count);

@@ -1,10 +1,10 @@
-/* From a window to a recording: what the lanes hold, the memory as it is now, and the
- * stacks, strings and times that both refer to, copied and made immutable.
+/* Turns a window into a recording: copies the lanes' events, the memory now, and the
+ * stacks, strings and times of both.
  *
- * Owns nothing that outlives a call.  The copies are made inside a walk over the
- * source's memory, at the instant at which the source's lock is held and its SNAPSHOT
- * event arrives, so that events, ledger and segments describe the same moment.
- * A source that no lock orders has no such instant: see window_freeze_lanes.c. */
+ * The copies are made inside a walk over the source's memory, at the instant at which
+ * the source's lock is held and its SNAPSHOT event arrives.  So events, ledger and
+ * segments describe one moment.  A source without such a lock has no such instant: see
+ * window_freeze_lanes.c. */
 #include <string.h>
 
 #include "base/base.h"
@@ -13,7 +13,7 @@
 #include "stacks/id_remap.h"
 #include "stacks/stacks_records.h"
 
-/* Where live memory got its stack: from the ledger, by address. */
+/* The stack of live memory: from the ledger, by address. */
 typedef struct live_stack {
     uint64_t addr;
     uint32_t stack;
@@ -27,18 +27,17 @@ typedef struct live_stacks {
 
 typedef struct freeze_walk {
     ml_feed_walk base;
-    ml_window *window;       /* NULL: of the memory alone */
+    ml_window *window;       /* NULL: only the memory */
     ml_recording *recording; /* under construction; one trace a device */
     live_stacks segments[ML_DEVICE_MAX];
     live_stacks blocks[ML_DEVICE_MAX];
-    ml_uses
-        *uses; /* of the device that is visited; borrowed; NULL: nobody keeps them */
+    ml_uses *uses;      /* of the current device; borrowed; NULL: not kept */
     uint64_t uses_from; /* the ordinal of its first event in the recording */
     size_t use_capacity;
     uint64_t first[ML_DEVICE_MAX]; /* position of the first kept event */
     uint64_t *ends;                /* borrowed; NULL: not asked for */
-    int visiting;                  /* the device whose ledger is visited */
-    uint64_t begin;                /* births from here on lie in the window */
+    int visiting;                  /* the device whose ledger is being visited */
+    uint64_t begin;                /* births from here on are in the window */
     ml_window_phase wide;          /* widest_phase */
     size_t segment_capacity;
     size_t block_capacity;
@@ -99,7 +98,7 @@ phase_at(const ml_window *window, int device, uint64_t position)
     return phase;
 }
 
-/* The most that any phase wanted, for memory of which it is not known when it came. */
+/* The widest context of any phase, for memory of unknown age. */
 static ml_window_phase
 widest_phase(const ml_window *window)
 {
@@ -250,7 +249,8 @@ walk_segment(void *context, int device, const ml_segment *segment)
         return ML_ENOMEM;
     }
     if (trace->segment_count == 0) {
-        /* Segments of a device come together: the capacities serve one at a time. */
+        /* A device's segments arrive together: the capacities serve one device at a
+         * time. */
         walk->segment_capacity = 0;
         walk->block_capacity = 0;
     }
@@ -387,14 +387,14 @@ copy_tags(freeze_walk *walk, int device, ml_device_trace *trace)
     for (size_t i = 0; i < count; i++) {
         ml_tag tag = trace->tags[i];
         if (tag.position < first) {
-            /* Made when events now overwritten were new: what lies at the address since
-             * then is not known. */
+            /* The tag is from before the kept events: the address may have a new block
+             * since. */
             continue;
         }
         tag.position -= first;
         if (tag.position > trace->event_count) {
             if (walk->window->feed->source->ordered) {
-                /* Made after the instant that the recording shows. */
+                /* The tag is from after the recording's instant. */
                 continue;
             }
             /* Events count before they are in their lane. */
@@ -465,7 +465,7 @@ freeze(freeze_walk *walk)
     return result == 0 ? ml_recording_pack(recording) : result;
 }
 
-/* A recording without devices so far, and a walk that fills it. */
+/* A recording without devices, and a walk that fills it. */
 static int
 prepare(const ml_feed *feed, uint32_t keys, freeze_walk **walk)
 {
@@ -488,7 +488,7 @@ prepare(const ml_feed *feed, uint32_t keys, freeze_walk **walk)
     return 0;
 }
 
-/* Hands the recording over where RESULT is none of an error. */
+/* Passes on the recording unless RESULT is an error. */
 static int
 conclude(freeze_walk *walk, int result, ml_recording **out)
 {
@@ -552,7 +552,7 @@ ml_freeze_bare_locked(ml_feed *feed, ml_recording **out)
         result = feed->source->rules(feed->source->self, 0, &walk->recording->rules);
     }
     if (result == 0) {
-        /* Blocks of the cpu remember the stacks of recordings that have ended. */
+        /* Blocks of the cpu keep the stacks of recordings that have ended. */
         result = ml_id_remap(walk->recording, ml_recorder_stacks(), NULL, false);
     }
     return conclude(walk, result, out);

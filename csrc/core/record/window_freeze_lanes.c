@@ -1,19 +1,18 @@
-/* From the lanes of a source that no lock orders to one history, and to the memory at
- * its end.
+/* Merges the lanes of an unordered source into one history, and finds the memory at its
+ * end.
  *
- * There is no instant at which events and memory can be read as a whole.  So the
- * memory is walked first and the events are copied after: of an address that they
- * name, the last of them says whether it is live at their end, and the walk answers
- * for the others.  What this cannot see is an allocation under way on another thread
- * at an address without events: until its event comes, it looks as if it had been
- * there before them all. */
+ * There is no instant at which events and memory can be read as a whole.  So the memory
+ * is walked first, and the events are copied after.  For an address in the events, the
+ * last event decides whether it is live at the end; for other addresses, the walk
+ * decides.  One case is missed: an allocation in progress on another thread, at an
+ * address without events, looks older than all events. */
 #include <string.h>
 
 #include "base/base.h"
 #include "ledger/replay/unordered_events.h"
 #include "record/window.h"
 
-/* By time, of which the newest count, back to where a lane has lost events. */
+/* Merges by time, newest events first, back to a lane's loss of events. */
 static int
 merge_lanes(const ml_window *window, ml_device_trace *trace)
 {

@@ -1,24 +1,24 @@
-/* The start of a window; see window_start.h. */
+/* Takes the start of a window.  See window_start.h. */
 #include "record/window_start.h"
 
 #include <string.h>
 
 #include "base/base.h"
 
-/* Walks until the ledgers have caught up with threads that allocate meanwhile; the
- * second is enough but for a thread that was held up for thousands of events. */
+/* Walks until the ledgers have caught up with threads that allocate meanwhile.  Two are
+ * enough, unless a thread was delayed for thousands of events. */
 #define ATTEMPTS 16
 
 /* A thread on the cpu source keeps at most this many events: 64 lanes of them are
  * 26 GiB of address space. */
 #define SHARED_LANE_MAXIMUM (UINT64_C(1) << 22)
 
-/* The walk with which a window begins: marks its place on every lane, and learns the
- * memory of devices that were not recorded until now. */
+/* The walk at a window's start: marks its place on every lane, and learns the memory of
+ * devices not recorded before. */
 typedef struct start_walk {
     ml_feed_walk base;
     ml_window *window;
-    int seeding; /* the device whose segments arrive now; -1: not wanted */
+    int seeding; /* the device whose segments are arriving; -1: none wanted */
     bool begun[ML_DEVICE_MAX]; /* the window has its mark on the device's lane */
     bool store[ML_DEVICE_MAX]; /* this walk begins the device in the window's file */
     bool told[ML_DEVICE_MAX];  /* the file has the device's rules, of this walk */
@@ -26,7 +26,7 @@ typedef struct start_walk {
     ml_allocator_rules rules[ML_DEVICE_MAX];
 } start_walk;
 
-/* The ledger is at the lane's end, or seeded, and nobody changes it now. */
+/* The ledger is at the lane's end, or seeded, and constant now. */
 static void
 set_meter(const ml_feed *feed, ml_device_log *log)
 {
@@ -64,7 +64,7 @@ arrive(ml_feed_walk *base, int device)
     window->event_base[device] = window->marks[device];
     window->counts[device] = ml_window_counts_now(window->feed, device);
     if (off) {
-        /* Only now has a writer of an earlier recording surely left the ledger. */
+        /* Only now has every writer of an earlier recording left the ledger. */
         ml_ledger_clear(log->ledger, &walk->rules[device]);
         walk->seed[device] = true;
         atomic_store(&log->pending, 0);
@@ -76,7 +76,7 @@ arrive(ml_feed_walk *base, int device)
     }
 }
 
-/* What the walk shows of DEVICE from here on goes to the window's file. */
+/* Whether the walk's data of DEVICE go to the window's file from here on. */
 static bool
 stores(start_walk *walk, int device)
 {
@@ -85,7 +85,7 @@ stores(start_walk *walk, int device)
         return false;
     }
     if (!walk->told[device]) {
-        /* Once: the start of a device tells anew what its memory is. */
+        /* Once: each start of a device in the file replaces its memory. */
         ml_journal_start(walk->window->journal, device, &walk->rules[device]);
         walk->told[device] = true;
     }
@@ -143,7 +143,7 @@ finish_file(start_walk *walk, int devices)
     }
 }
 
-/* One walk over the memory of so many devices. */
+/* One walk over the memory of this many devices. */
 static int
 take(start_walk *walk, int devices)
 {
@@ -187,8 +187,8 @@ prepare_log(ml_feed *feed, int device, uint64_t capacity, ml_allocator_rules *ru
                : reserve_device(feed, device, capacity);
 }
 
-/* One walk that marks, and seeds what is off; true in *AGAIN where another has to
- * follow, because other threads went on allocating meanwhile. */
+/* One walk that marks places and seeds ledgers that are off.  *AGAIN: another must
+ * follow, because other threads allocated meanwhile. */
 static int
 take_devices(start_walk *walk, int devices, bool *again)
 {
@@ -268,8 +268,8 @@ reserve_shared(ml_feed *feed, uint64_t capacity)
     return 0;
 }
 
-/* What lies in memory already goes to the window's file.  It is walked while events are
- * recorded: the reader takes it for what no event tells of. */
+/* The existing memory goes to the window's file.  It is walked while events are
+ * recorded; the reader uses it for addresses without events. */
 static int
 store_memory(ml_window *window)
 {
@@ -299,8 +299,8 @@ count_block(void *context, int device, const ml_block *block)
     return 0;
 }
 
-/* Of what other threads allocate during the walk some counts twice or not at all,
- * for as long as it lives: no lock orders them. */
+/* Allocations of other threads during the walk may count twice or not at all while they
+ * live: no lock orders them. */
 static int
 start_meter(ml_feed *feed)
 {

@@ -1,14 +1,13 @@
-/* The annotations of a recording, out of its notes.  See annotations.h. */
+/* Makes the annotations of a recording from its notes.  See annotations.h. */
 #include "recording/annotations.h"
 
 #include <string.h>
 
 #include "base/base.h"
 
-/* torch's callback and ours run one after the other at the same instant of a region;
- * what lies between is that a thread may have to wait there for a processor, and
- * that each reading of the clock's scale is off by as much.  Only its own sequence
- * tells a region from the next one of its name, which may well be nearer. */
+/* torch's callback and memlab's run one after the other for a region.  Between them the
+ * thread may wait for a processor, and the clocks' readings differ.  The region's own
+ * sequence tells it from the next one of its name, which may be nearer. */
 #define SAME_NS UINT64_C(100000000)
 
 /* Stages that a note shows as; a mark is an instant: both. */
@@ -44,8 +43,8 @@ same_region(const ml_recording *recording, const ml_note *note,
            memcmp(a->bytes, b->bytes, a->length) == 0;
 }
 
-/* Marks in TAKEN, one byte a note, those that torch noted too.  Each recorder may have
- * begun before the other, so regions of a name are paired from the last one on. */
+/* Marks in TAKEN, one byte per note, the notes that torch has too.  Either recorder may
+ * have begun first, so regions of a name are paired from the last one back. */
 static void
 find_torchs(const ml_recording *recording, char *taken)
 {
@@ -69,7 +68,7 @@ find_torchs(const ml_recording *recording, char *taken)
     }
 }
 
-/* Both lists are in the order of time; at the same time torch's come first. */
+/* Both lists are sorted by time; at equal times torch's come first. */
 static size_t
 merge(const ml_recording *recording, const char *taken, ml_annotation *out)
 {
@@ -83,7 +82,7 @@ merge(const ml_recording *recording, const char *taken, ml_annotation *out)
                    recording->annotations[torchs].time <= note->time) {
                 out[count++] = recording->annotations[torchs++];
             }
-            /* torch's schema knows no annotation without a device. */
+            /* torch's schema has no annotation without a device. */
             out[count++] =
                 (ml_annotation){.time = note->time,
                                 .name = note->name,

@@ -1,4 +1,4 @@
-/* Packing the events of a device, and reading them again.  See events.h. */
+/* Packs the events of a device, and reads them.  See events.h. */
 #include "recording/events.h"
 
 #include "base/base.h"
@@ -10,15 +10,15 @@ _Static_assert(0 ML_EVENT_MEMBERS(XX) + PADDING == sizeof(ml_event),
                "a member of ml_event has no column");
 #undef XX
 
-/* Bits that a word still has room for behind up to 7 others. */
+/* Bits that a word has room for after up to 7 others. */
 #define MOST_BITS 56
 
 #define TAIL sizeof(uint64_t)
 
 /* ---- A chunk ---- */
 
-/* The MEMBERS of its events.  OUT holds those of BEFORE, or nothing where that is NULL:
- * what is alike in all events of both stays. */
+/* Reads the MEMBERS of its events.  OUT has those of BEFORE (NULL: nothing): members
+ * that are equal in all events of both stay. */
 static void
 read_chunk(const ml_event_chunk *chunk, const ml_event_chunk *before, uint32_t members,
            ml_event *out)
@@ -52,11 +52,11 @@ bytes_of(const ml_event_column_bits *column, size_t count)
     return (count * column->bits + 7) / 8;
 }
 
-/* VALUES, of BITS each, up to 56, to OUT; what VALUES holds is lost. */
+/* Writes VALUES, of BITS each, up to 56, to OUT.  Overwrites VALUES. */
 static void
 write_bits(uint64_t *values, size_t count, unsigned bits, uint8_t *out)
 {
-    /* As many in one as there is room for. */
+    /* As many values per word as fit. */
     while (count > 1 && 2 * bits <= MOST_BITS) {
         values[count] = 0;
         count = (count + 1) / 2;
@@ -77,8 +77,8 @@ write_bits(uint64_t *values, size_t count, unsigned bits, uint8_t *out)
     }
 }
 
-/* The COUNT values, which lie between LEAST and MOST and differ in the bits of DIFFER, to
- * OUT; what VALUES holds is lost. */
+/* Writes the COUNT values, which lie between LEAST and MOST and differ in the bits
+ * DIFFER, to OUT.  Overwrites VALUES. */
 static ml_event_column_bits
 write_column(uint64_t *values, size_t count, uint64_t least, uint64_t most,
              uint64_t differ, uint8_t *out)
@@ -126,8 +126,8 @@ differences(const ml_event *events, size_t count)
     return result;
 }
 
-/* A new chunk of COUNT events, with the MEMBERS of EVENTS and all others of FROM, which may
- * be NULL where there are none; NULL: no memory. */
+/* A new chunk of COUNT events, with the MEMBERS of EVENTS and all others of FROM, which
+ * may be NULL if there are none; NULL: no memory. */
 static ml_event_chunk *
 new_chunk(const ml_event *events, size_t count, uint32_t members,
           const ml_event_chunk *from)

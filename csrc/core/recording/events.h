@@ -1,9 +1,9 @@
-/* The events of a device, each known by its index.
+/* The events of a device, each identified by its index.
  *
- * Packed, they are in chunks, and in each chunk a member of ml_event is a column: what it
- * has least, and for each event as many bits as its chunk needs for what is beyond.  While
- * they are made or changed as a whole they may be plain, an array.  Readers need not know
- * which. */
+ * Packed, they are in chunks.  In a chunk each member of ml_event is a column: the
+ * least value, and for each event the excess, in as many bits as the chunk needs.
+ * While events are made or changed as a whole, they may be plain: an array.  Readers
+ * need not know which. */
 #ifndef ML_EVENTS_H
 #define ML_EVENTS_H
 
@@ -19,10 +19,10 @@ enum ml_event_member {
     ML_EVENT_MEMBER_COUNT
 };
 
-/* Sets of them. */
+/* Sets of members. */
 #define ML_EVENT_BIT(name) (UINT32_C(1) << ML_EVENT_MEMBER_##name)
 #define ML_EVENT_ALL ((UINT32_C(1) << ML_EVENT_MEMBER_COUNT) - 1)
-/* What changes memory, and how. */
+/* The memory change of an event. */
 #define ML_EVENT_MEMORY \
     (ML_EVENT_BIT(addr) | ML_EVENT_BIT(size) | ML_EVENT_BIT(block_bytes) | \
      ML_EVENT_BIT(stream) | ML_EVENT_BIT(stack) | ML_EVENT_BIT(origin_stack) | \
@@ -31,26 +31,26 @@ enum ml_event_member {
 
 #define ML_EVENTS_CHUNK 256u
 
-/* A value is BASE plus what its bits say, SHIFT to the left.  A column that is the same in
- * all events has no bits of its own. */
+/* A value is BASE plus its bits, shifted left by SHIFT.  A constant column has no
+ * bits. */
 typedef struct ml_event_column_bits {
     uint64_t base;
-    uint32_t at;  /* in the chunk's bytes */
-    uint8_t bits; /* an event: 0 to 56, or 64 */
+    uint32_t at;  /* offset in the chunk's bytes */
+    uint8_t bits; /* per event: 0 to 56, or 64 */
     uint8_t drop; /* 64 - bits, 63 at most */
     uint8_t shift;
     uint8_t pad;
 } ml_event_column_bits;
 
 typedef struct ml_event_chunk {
-    size_t count; /* of its events: ML_EVENTS_CHUNK but in the last */
+    size_t count; /* number of its events: ML_EVENTS_CHUNK except in the last */
     ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
-    uint8_t bytes[]; /* the columns', and 8 that are 0 */
+    uint8_t bytes[]; /* the columns' bits, then 8 zero bytes */
 } ml_event_chunk;
 
-/* All zeros: none. */
+/* All zeros: no events. */
 typedef struct ml_events {
-    ml_event *plain;         /* NULL: they are packed */
+    ml_event *plain;         /* NULL: packed */
     ml_event_chunk **chunks; /* owned, as are they */
     size_t chunk_count;
     size_t chunk_capacity;
@@ -63,7 +63,7 @@ void ml_events_free(ml_events *events);
 #error "columns of events are read as little-endian words"
 #endif
 
-/* BYTES are those of COLUMN. */
+/* BYTES belong to COLUMN. */
 static inline uint64_t
 ml_event_column_value(ml_event_column_bits column, const uint8_t *bytes, size_t i)
 {
@@ -101,20 +101,20 @@ ml_event ml_events_at(const ml_events *events, size_t i);
 /* Reads members of many events near each other, forwards or backwards. */
 typedef struct ml_event_cursor {
     const ml_events *events; /* borrowed */
-    const ml_event *at;      /* the events from FIRST on, COUNT of them */
+    const ml_event *at;      /* COUNT events from FIRST on */
     size_t first;
     size_t count;
-    uint32_t members;            /* those that are read; others are anything */
-    const ml_event_chunk *chunk; /* that WINDOW was last filled from */
+    uint32_t members;            /* valid members; others are undefined */
+    const ml_event_chunk *chunk; /* the window's last source */
     ml_event window[ML_EVENTS_CHUNK];
 } ml_event_cursor;
 
-/* MEMBERS: a set of those that are read; of plain events all are there. */
+/* MEMBERS: a set of the members to read; plain events have all. */
 void ml_event_cursor_init(ml_event_cursor *cursor, const ml_events *events,
                           uint32_t members);
 void ml_event_cursor_fill(ml_event_cursor *cursor, size_t i);
 
-/* Borrowed until another event is asked for. */
+/* Borrowed until the next call. */
 static inline const ml_event *
 ml_event_cursor_at(ml_event_cursor *cursor, size_t i)
 {
@@ -126,7 +126,7 @@ ml_event_cursor_at(ml_event_cursor *cursor, size_t i)
 
 /* ---- Making and changing them ---- */
 
-/* Packs what is added to EVENTS, of which there are none before. */
+/* Packs events added to EVENTS, which are empty at first. */
 typedef struct ml_event_writer {
     ml_events *events; /* borrowed */
     size_t count;      /* of WINDOW */
@@ -134,10 +134,10 @@ typedef struct ml_event_writer {
 } ml_event_writer;
 
 void ml_event_writer_init(ml_event_writer *writer, ml_events *events);
-/* Packs what is not yet: at the end, too.  0 or ML_ENOMEM. */
+/* Packs the remaining events; call it at the end.  0 or ML_ENOMEM. */
 int ml_event_writer_flush(ml_event_writer *writer);
 
-/* Where the next event goes, to be filled in; NULL: no memory. */
+/* The place of the next event, to be filled in; NULL: no memory. */
 static inline ml_event *
 ml_event_writer_next(ml_event_writer *writer)
 {
@@ -152,18 +152,18 @@ typedef struct ml_event_editor {
     ml_event_cursor cursor;
     ml_events *events; /* borrowed */
     uint32_t changes;  /* members */
-    bool changed;      /* an event of the window */
-    int error;         /* 0 or ML_ENOMEM: some are as they were */
+    bool changed;      /* an event of the window was changed */
+    int error;         /* 0; or ML_ENOMEM: some events are unchanged */
 } ml_event_editor;
 
-/* READS and CHANGES: sets of members; what is changed is read, too. */
+/* READS and CHANGES: sets of members; changed members are read too. */
 void ml_event_editor_init(ml_event_editor *editor, ml_events *events, uint32_t reads,
                           uint32_t changes);
 void ml_event_editor_move(ml_event_editor *editor, size_t i);
 /* 0 or ML_ENOMEM. */
 int ml_event_editor_end(ml_event_editor *editor);
 
-/* Borrowed until another event is asked for. */
+/* Borrowed until the next call. */
 static inline const ml_event *
 ml_event_editor_see(ml_event_editor *editor, size_t i)
 {
@@ -188,11 +188,12 @@ ml_event_editor_at(ml_event_editor *editor, size_t i)
     return &editor->cursor.window[i - editor->cursor.first];
 }
 
-/* The COUNT plain events become packed.  0, or ML_ENOMEM, and they stay plain. */
+/* Packs the COUNT plain events.  0; or ML_ENOMEM, and they stay plain. */
 int ml_events_pack(ml_events *events, size_t count);
 /* The COUNT events of FROM as an array; NULL: no memory. */
 ml_event *ml_events_copy(const ml_events *from, size_t count);
-/* Makes the COUNT events plain.  The array, owned by EVENTS; NULL: no memory, or none. */
+/* Makes the COUNT events plain.  The array, owned by EVENTS; NULL: no memory, or no
+ * events. */
 ml_event *ml_events_unpack(ml_events *events, size_t count);
 
 #endif

@@ -1,4 +1,5 @@
-/* Interning in a recording under construction.  See interner.h. */
+/* Interns strings, frames and stacks of a recording under construction.  See
+ * interner.h. */
 #include "recording/interner.h"
 
 #include <string.h>

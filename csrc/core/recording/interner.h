@@ -7,7 +7,7 @@
 
 typedef struct ml_interner {
     ml_recording *recording; /* borrowed */
-    ml_intern strings;       /* ids are those of the recording's columns */
+    ml_intern strings;       /* ids are indices into the recording's columns */
     ml_intern frames;
     ml_intern stacks;
 } ml_interner;
@@ -16,10 +16,10 @@ typedef struct ml_interner {
  * ML_ENOMEM, after which only _fini may follow, here and below. */
 int ml_interner_init(ml_interner *interner, ml_recording *recording);
 void ml_interner_fini(ml_interner *interner);
-/* Enters its frames and stacks: before the first of these. */
+/* Enters its frames and stacks; call it before adding the first of these. */
 int ml_interner_enter_stacks(ml_interner *interner);
 
-/* **ID becomes that of the entry, which is added if it is new. */
+/* *ID becomes the entry's id; a new entry is added. */
 int ml_interner_string(ml_interner *interner, const char *bytes, size_t length,
                        uint32_t *id);
 int ml_interner_frame(ml_interner *interner, ml_frame frame, uint32_t *id);

@@ -1,4 +1,4 @@
-/* Names for the calls of modules in a recording that has none.  See module_calls.h. */
+/* Names the calls of modules in a recording without modules.  See module_calls.h. */
 #include "recording/module_calls.h"
 
 #include <inttypes.h>
@@ -8,10 +8,10 @@
 #include "base/base.h"
 #include "recording/interner.h"
 
-/* Names as long as this get no more levels: recursion could make them long. */
+/* Names this long get no more levels, because recursion could make them endless. */
 #define LONGEST 512
 
-/* What a file is, looked at once for each name. */
+/* Kinds of files; each name is inspected once. */
 enum {
     FILE_SEEN = 1,
     FILE_MODULE = 2, /* torch/nn/modules/module.py */
@@ -19,14 +19,14 @@ enum {
     FILE_PYTHON = 8
 };
 
-/* Where a stack stands. */
+/* The place of a stack among module calls. */
 typedef struct place {
     uint32_t path; /* string: the name of the innermost call; 0: none */
     uint32_t file; /* string: of that call's forward; 0: none */
-    /* Frame id of the innermost Python code outside module.py, in FILE if that is known: not
-     * of a wrapper from elsewhere; 0: none. */
+    /* Frame id of the innermost Python code outside module.py, in FILE if that is
+     * known, and so not of another file's wrapper; 0: none. */
     uint32_t site;
-    bool called; /* a call began whose forward has not come yet */
+    bool called; /* a call began whose forward has not begun */
 } place;
 
 typedef struct namer {
@@ -71,7 +71,7 @@ file_of(const namer *n, uint32_t frame)
     return n->files[file];
 }
 
-/* The file's name without folders and ending, of which dots would be levels. */
+/* The file's name without folders and ending: their dots would look like levels. */
 static void
 put_stem(ml_buffer *name, ml_string file)
 {

@@ -7,9 +7,8 @@
 
 #include <stdint.h>
 
-/* Bytes where the name says so, else items; torch's names, in torch's order.  The
- * last two are of blocks and segments of max_split_size and more, which torch does
- * not count by pool. */
+/* Bytes if the name says so, else items; torch's names and order.  The last two are of
+ * blocks and segments from max_split_size on, which torch does not count by pool. */
 #define ML_POOL_STATS(XX) \
     XX(allocation) \
     XX(segment) \
@@ -30,7 +29,7 @@ enum ml_pool_stat {
     ML_POOL_STAT_MAX
 };
 
-/* The pools that torch counts apart. */
+/* The pools that torch counts separately. */
 enum ml_pool {
     ML_POOL_LARGE,
     ML_POOL_SMALL, /* blocks up to 1 MiB */

@@ -1,4 +1,4 @@
-/* Which process of a run this is.  See process.h. */
+/* Identifies a process of a run.  See process.h. */
 #include "recording/process.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ ml_process_here(ml_process *out, ml_process_place place, const ml_source *source
     }
 }
 
-/* As the kernel writes it; empty where it is not known. */
+/* In the kernel's form; empty if unknown. */
 static size_t
 write_boot(const unsigned char boot[ML_BOOT_BYTES], char text[2 * ML_BOOT_BYTES + 5])
 {

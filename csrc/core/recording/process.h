@@ -10,7 +10,7 @@
 
 /* A process's place in a run of several; all zeros: not known. */
 typedef struct ml_process_place {
-    uint32_t world_size; /* 0: not known, and then the others say nothing */
+    uint32_t world_size; /* 0: unknown, and so are the others */
     uint32_t rank;
     uint32_t local_rank;
 } ml_process_place;

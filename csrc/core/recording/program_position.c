@@ -1,8 +1,8 @@
-/* Where a recording's program was at a time.  See program_position.h.
+/* Finds the program's position at a time.  See program_position.h.
  *
- * A phase's end is that of the last one open with its number.  Numbers are given out once,
- * but a file may say anything: so for each number it is counted how many begins wait for
- * an end, or ends for a begin, and a note is looked at once. */
+ * A phase's end belongs to the last open one with its number.  Numbers are unique,
+ * except in a forged file.  So for each number, waiting begins or ends are counted, and
+ * each note is visited once. */
 #include "recording/program_position.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct number_waiting {
     size_t count;
 } number_waiting;
 
-/* By number of a phase, how many notes of one kind wait for one of the other. */
+/* By number of a phase, how many notes of one kind wait for the other kind. */
 typedef struct waiting {
     ml_intern table;
     number_waiting *numbers; /* owned; by id of the table */
@@ -52,7 +52,7 @@ add_waiting(waiting *all, uint64_t number)
     return ml_intern_add(&all->table, hash) < 0 ? ML_ENOMEM : 0;
 }
 
-/* One that waits is met; false where none does. */
+/* Matches one that waits; false: none does. */
 static bool
 meet(waiting *all, uint64_t number)
 {
@@ -73,7 +73,7 @@ waiting_fini(waiting *all)
     ml_free(all->numbers);
 }
 
-/* Among the first COUNT notes the begin, back from the last, that they do not end. */
+/* The last begin among the first COUNT notes that is not ended within them. */
 static int
 find_begun(const ml_recording *recording, size_t count, const ml_note **found)
 {
@@ -92,8 +92,8 @@ find_begun(const ml_recording *recording, size_t count, const ml_note **found)
     return result;
 }
 
-/* The first end from note COUNT on that no begin before it explains: of phases open from
- * the start, the one that ends first was the last to begin. */
+/* The first end from note COUNT on without a begin before it.  Of phases open from the
+ * start, the first to end was the last to begin. */
 static int
 find_early(const ml_recording *recording, size_t count, const ml_note **found)
 {
@@ -127,7 +127,7 @@ find_step(const ml_recording *recording, size_t count, ml_program_position *out)
             out->step = note->values[0] + 1;
         }
         else if (!out->has_steps) {
-            /* Of steps whose notes had to make room only the numbers are known. */
+            /* Overwritten steps leave only their number. */
             out->step = note->values[0];
         }
         out->has_steps = true;

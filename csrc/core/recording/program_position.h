@@ -10,11 +10,11 @@
 #include "recording/recording.h"
 
 /* A step is the time up to the note of its end; the time after the last end is one more
- * step.  A phase without a begin was open from the start.  Of several open phases the
- * one that began last counts, on any thread. */
+ * step.  A phase without a begin was open from the start.  Of several open phases, on
+ * any thread, the latest begun counts. */
 typedef struct ml_program_position {
     uint64_t step;  /* only where has_steps */
-    bool has_steps; /* the program told of any */
+    bool has_steps; /* the program reported steps */
     bool in_phase;
     uint32_t phase; /* string: name; 0 is the empty name, too */
 } ml_program_position;

@@ -1,4 +1,4 @@
-/* A recording: building its tables and freeing it.
+/* Builds and frees a recording.
  *
  * Owns the arena behind the strings. */
 #include "recording/recording.h"
@@ -18,7 +18,7 @@ typedef struct chunk {
     char bytes[];
 } chunk;
 
-/* The string bytes, and the capacities that the public columns have no field for. */
+/* The string bytes, and the capacities of the public columns. */
 typedef struct arena {
     chunk *chunks; /* the newest first */
     size_t string_capacity;
@@ -52,6 +52,14 @@ ml_string_compare(ml_string a, ml_string b)
     size_t shared = a.length < b.length ? a.length : b.length;
     int order = shared == 0 ? 0 : memcmp(a.bytes, b.bytes, shared);
     return order != 0 ? order : (a.length > b.length) - (a.length < b.length);
+}
+
+int
+ml_code_place_compare(ml_code_place a, ml_code_place b)
+{
+    int order = ml_string_compare(a.file, b.file);
+    order = order != 0 ? order : (a.line > b.line) - (a.line < b.line);
+    return order != 0 ? order : ml_string_compare(a.function, b.function);
 }
 
 bool
@@ -136,7 +144,7 @@ ml_recording_drop_ranks(ml_recording *recording)
     for (size_t i = 0; recording->ranks != NULL && i < recording->rank_count; i++) {
         ml_recording *part = recording->ranks[i].part;
         if (part != NULL) {
-            /* All else is the whole's. */
+            /* Everything else belongs to the whole. */
             ml_free(part->notes);
             ml_recording_detach(part);
             ml_free(part);
@@ -176,8 +184,8 @@ ml_recording_free(ml_recording *recording)
     ml_free(recording);
 }
 
-/* A name cut in the middle of a character, or a symbol of another encoding, must not
- * make a file that no reader takes: '?' for each byte that is not part of UTF-8. */
+/* Writes '?' for each invalid UTF-8 byte.  A name cut inside a character, or a symbol
+ * in another encoding, must not make a file unreadable. */
 static void
 copy_text(char *to, const char *bytes, size_t length)
 {
@@ -380,7 +388,7 @@ ml_device_trace_until(const ml_device_trace *trace, uint64_t time)
     return low;
 }
 
-/* Events that were dropped are counted in the distance of a use, but have no place. */
+/* Dropped events count in the distance of a use, but have no index. */
 uint64_t
 ml_device_trace_last_use(const ml_device_trace *trace, size_t index)
 {

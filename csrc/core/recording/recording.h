@@ -13,8 +13,8 @@
 
 struct ml_intern; /* base.h */
 
-/* Strings, frames and stacks are referred to by index; index 0 of each is the empty
- * string, the unknown frame and the empty stack. */
+/* Strings, frames and stacks are referred to by index.  Index 0 is the empty string,
+ * the unknown frame and the empty stack. */
 typedef struct ml_string {
     const char *bytes; /* UTF-8 (surrogates passed through), not NUL-terminated; owned
                           by the recording's arena */
@@ -22,7 +22,7 @@ typedef struct ml_string {
 } ml_string;
 
 bool ml_string_holds(ml_string text, const char *part);
-/* Their order by bytes, as memcmp. */
+/* Compares bytes, as memcmp. */
 int ml_string_compare(ml_string a, ml_string b);
 
 typedef struct ml_frame {
@@ -31,11 +31,21 @@ typedef struct ml_frame {
     int64_t line;      /* 0: unknown */
 } ml_frame;
 
+/* The place of a line of code; texts are borrowed. */
+typedef struct ml_code_place {
+    ml_string file;
+    int64_t line;
+    ml_string function;
+} ml_code_place;
+
+/* Their order by file, then line, then function. */
+int ml_code_place_compare(ml_code_place a, ml_code_place b);
+
 /* A stack is its innermost frame and the stack of the caller: a trie. */
 typedef struct ml_stack {
-    uint32_t parent; /* stack id of the callers; 0: none.  Always below the own id. */
+    uint32_t parent; /* stack id of the callers; 0: none.  Always below its own id. */
     uint32_t frame;  /* frame id */
-    /* String: path of the torch.nn.Module whose call this frame is; 0: of none. */
+    /* String: path of the torch.nn.Module whose call this frame is; 0: none. */
     uint32_t module;
 } ml_stack;
 
@@ -53,9 +63,9 @@ typedef struct ml_stack {
     XX(COMMUNICATION, 8, "communication") \
     XX(BEFORE_RECORDING, 9, "before_recording") \
     XX(UNKNOWN, 10, "unknown") \
-    XX(OTHER, 11, "other") /* the program's, made outside any call of a module */
+    XX(OTHER, 11, "other") /* the program's, made outside any module's call */
 
-/* The last owner that a tag can name; those after it own no tensor. */
+/* The last owner that a tag can name; later ones own no tensor. */
 #define ML_CATEGORY_TAG_LAST ML_CATEGORY_UNKNOWN
 
 enum ml_category {
@@ -65,8 +75,8 @@ enum ml_category {
     ML_CATEGORY_COUNT = 0 ML_CATEGORIES(ML_NUMBERED_ONE)
 };
 
-/* A tensor's owner, told while recording: "at this moment the block that holds ADDR is
- * a parameter".  POSITION counts the device's events before that moment. */
+/* A tensor's owner, reported while recording: "now the block that holds ADDR is a
+ * parameter".  POSITION counts the device's earlier events. */
 typedef struct ml_tag {
     uint64_t addr;
     uint64_t position; /* index into the device's events, 0..event_count */
@@ -77,7 +87,7 @@ typedef struct ml_tag {
 } ml_tag;
 
 /* The last use, by an operator, of a block that is live at the end.  POSITION counts
- * the device's events before it. */
+ * the device's earlier events. */
 typedef struct ml_use {
     uint64_t addr;
     uint64_t position;
@@ -91,7 +101,7 @@ typedef struct ml_annotation {
     uint8_t pad[7];
 } ml_annotation;
 
-/* Values of a note, and one that is not known. */
+/* Values of a note, and the value for unknown. */
 #define ML_NOTE_VALUES 7
 #define ML_NOTE_UNKNOWN UINT64_MAX
 
@@ -132,7 +142,7 @@ typedef struct ml_note {
     uint64_t time; /* ticks of the source's clock; unix ns in a recording */
     uint64_t values[ML_NOTE_VALUES]; /* ML_NOTE_UNKNOWN: not known */
     uint32_t name;                   /* string; 0: none */
-    int32_t device;                  /* -1: of none in particular */
+    int32_t device;                  /* -1: no particular device */
     uint32_t thread;                 /* as in ml_event */
     uint8_t kind;                    /* enum ml_note_kind */
     uint8_t pad[3];
@@ -141,23 +151,23 @@ typedef struct ml_note {
 /* The text of a line of code that frames name, from the program's file while it was
  * recorded. */
 typedef struct ml_code_line {
-    uint32_t filename; /* string; as the next and LINE those of a frame */
+    uint32_t filename; /* string; with the next two members, those of a frame */
     uint32_t name;     /* string: function */
     int64_t line;      /* above 0 */
-    uint32_t text;     /* string: without what ends the line */
-    /* String: the function's name with those around it; 0: the file has no such
-     * function at this line, and TEXT is empty. */
+    uint32_t text;     /* string: without its line end */
+    /* String: the qualified name of the function; 0: the file has no such function at
+     * this line, and TEXT is empty. */
     uint32_t qualname;
     int64_t first_line; /* of the function; 0: not known */
     int64_t last_line;
-    int64_t changed_us; /* unix us; when the file had last changed; 0: not known */
+    int64_t changed_us; /* unix us; the file's last change; 0: unknown */
 } ml_code_line;
 
 /* One entry of allocator_settings, in torch's order. */
 typedef struct ml_setting {
     uint32_t key;  /* string */
     char kind;     /* 'b' bool, 'i' integer, 'f' double, 's' string, 'd' divisions */
-    uint32_t text; /* string, for 's' */
+    uint32_t text; /* string; only for 's' */
     int64_t integer;
     double real;
     uint64_t divisions[16];
@@ -175,28 +185,29 @@ typedef struct ml_device_trace {
     uint64_t overwritten_events; /* recorded, then overwritten by newer ones */
     uint64_t dropped_events;     /* never recorded */
     uint64_t lost_stacks;        /* events whose stack did not fit the tables */
-    /* Names in it that did not fit the tables (metadata, autograd nodes, owners);
-     * they read "<lost>". */
+    /* Names that did not fit the tables (metadata, autograd nodes, owners); they read
+     * "<lost>". */
     uint64_t lost_names;
     /* While the window was recorded, including events since overwritten; 0 if not known
      * (a foreign snapshot). */
     ml_totals peak;
-    ml_use *uses; /* by address; of blocks that are live at the end, as far as known */
+    ml_use *uses; /* by address; of blocks live at the end, as far as known */
     size_t use_count;
-    uint32_t number; /* in its process; the others' say it only in a merged recording */
-    /* Owned; by address: what is known of blocks from before the first event.  Of
-     * recordings that are followed while they are made. */
+    /* in its process; differs from the index only in a merged recording */
+    uint32_t number;
+    /* Owned; by address: facts about blocks from before the first event, in recordings
+     * that are followed. */
     struct ml_prior_block *prior_blocks;
     size_t prior_block_count;
 } ml_device_trace;
 
 /* How the clock of a rank was aligned with that of the first; JSON keys. */
 #define ML_ALIGNMENTS(XX) \
-    XX(NONE, "")               /* it was not: a recording of one process */ \
-    XX(REFERENCE, "reference") /* it is what the others were set to */ \
+    XX(NONE, "")               /* none: a recording of one process */ \
+    XX(REFERENCE, "reference") /* the others are aligned with it */ \
     XX(HOST, "same_host")      /* both have the clock of one kernel */ \
     XX(STEPS, "steps")         /* by the ends of the steps that both recorded */ \
-    XX(WALL, "wall_clock")     /* as the two hosts had it */
+    XX(WALL, "wall_clock")     /* the hosts' own clocks */
 
 enum ml_alignment {
 #define XX(name, text) ML_ALIGNMENT_##name,
@@ -209,8 +220,8 @@ enum ml_alignment {
 #define ML_RANK_STATES(XX) \
     XX(UNKNOWN, "") \
     XX(ENDED, "ended") \
-    XX(RECORDING, "recording") /* it went on when the file was read */ \
-    XX(CUT_OFF, "cut off")     /* it was killed, or is lost */
+    XX(RECORDING, "recording") /* it was still recording when the file was read */ \
+    XX(CUT_OFF, "cut off")     /* it was killed or lost */
 
 enum ml_rank_state {
 #define XX(name, text) ML_RANK_##name,
@@ -219,8 +230,8 @@ enum ml_rank_state {
     ML_RANK_STATE_COUNT
 };
 
-/* A process of a recording.  A recording that is not merged has one or none.  Unknown
- * fields are zeros, but for rank and local_rank. */
+/* A process of a recording.  An unmerged recording has one or none.  Unknown members
+ * are zeros, except rank and local_rank. */
 typedef struct ml_rank {
     int32_t rank;        /* -1: not known */
     int32_t local_rank;  /* -1: not known */
@@ -233,8 +244,8 @@ typedef struct ml_rank {
      * known. */
     uint64_t anchor_time;
     uint64_t anchor_boot;
-    /* Of a merged recording: offset was subtracted from all its times, which then agree
-     * within bound (ns, ML_NOTE_UNKNOWN: not known). */
+    /* In a merged recording, offset was subtracted from all its times, which then agree
+     * within bound (ns, ML_NOTE_UNKNOWN: unknown). */
     int64_t offset;
     uint64_t bound;
     uint32_t common_steps; /* of ML_ALIGNMENT_STEPS: ends that were compared */
@@ -248,14 +259,13 @@ typedef struct ml_rank {
     struct ml_recording *part;
 } ml_rank;
 
-/* The most devices, and the most ranks (some without devices), of one recording; and
- * the most ranks of a run. */
+/* Limits of one recording: devices, and ranks (some without devices); and of a run:
+ * ranks. */
 #define ML_RECORDING_DEVICES_MAX 4096
 #define ML_WORLD_MAX (1 << 20)
 
-/* Values of a snapshot that may be missing or nothing that can be read: a name, the
- * key that tells it, what has one, and whether all snapshots' have it (2), all of
- * one or none (1), or any (0). */
+/* Values of a snapshot that may be missing or unreadable: a name, its key, its owner,
+ * and whether all snapshots have it (2), all of one or none (1), or any (0). */
 #define ML_UNREADS(XX) \
     XX(SEGMENTS, "segments", NONE, 0) \
     XX(DEVICE_TRACES, "device_traces", NONE, 0) \
@@ -321,11 +331,11 @@ enum ml_unread {
     ML_UNREAD_NONE = ML_UNREAD_COUNT
 };
 
-/* Sizes and counts above are none: torch's schema has no larger ones, so that a recording
- * with one could not be saved and read again. */
+/* Larger sizes and counts are invalid.  torch's schema has none, so a recording with
+ * one could not be saved and read again. */
 #define ML_SIZE_MOST ((uint64_t)INT64_MAX)
 
-/* Bits of ml_recording.known: which optional keys the schema of the snapshot has. */
+/* Bits of ml_recording.known: the snapshot's optional keys. */
 #define ML_KEY_COMPILE_CONTEXT 0x01u
 #define ML_KEY_USER_METADATA 0x02u
 #define ML_KEY_POOL_ID 0x04u
@@ -353,21 +363,20 @@ typedef struct ml_recording {
     size_t annotation_count;
     ml_note *notes; /* oldest first */
     size_t note_count;
-    uint64_t lost_notes; /* older ones, which made room */
+    uint64_t lost_notes; /* older notes, overwritten */
     ml_code_line
-        *code_lines; /* of the whole; the first of a file, function, line counts */
+        *code_lines; /* of the whole; the first for a file, function and line counts */
     size_t code_line_count;
     /* Of a snapshot: values that could not be read; they are unknown here. */
     uint64_t unread[ML_UNREAD_COUNT];
     /* The merged processes, by rank, with their devices in the same order.  Notes are
-     * in the parts; the whole has none, since threads, steps and phases belong to one
-     * process. */
+     * in the parts, because threads, steps and phases belong to one process. */
     ml_rank *ranks;
     size_t rank_count;
     ml_allocator_rules rules;
     uint32_t keys;        /* ML_KEY_* */
     uint8_t foreign;      /* read from a file that memlab did not write */
-    uint8_t source_known; /* 1: source names where events came from */
+    uint8_t source_known; /* 1: source has the events' origin */
     char source[13];      /* "cuda", "cpu", "script" */
     void *arena;          /* owned: string bytes */
     /* Owned; analysis/analysis.h's.  The only field that changes, from NULL, once the
@@ -396,13 +405,12 @@ int ml_recording_add_code_line(ml_recording *recording, ml_code_line line);
 int ml_recording_add_first_code_line(ml_recording *recording, struct ml_intern *index,
                                      ml_code_line line);
 
-/* The trace of DEVICE, which then exists, as all before it do; NULL without memory. */
+/* The trace of DEVICE, made with all before it; NULL without memory. */
 ml_device_trace *ml_recording_add_device(ml_recording *recording, size_t device);
 
-/* Takes all ranks away, with their parts. */
+/* Removes all ranks and their parts. */
 void ml_recording_drop_ranks(ml_recording *recording);
-/* Removes the attached objects, before a recording that is not shared yet is
- * changed. */
+/* Removes the attached objects, before an unshared recording is changed. */
 void ml_recording_detach(ml_recording *recording);
 
 /* Whether RECORDING was merged of ranks. */
@@ -415,26 +423,26 @@ void ml_recording_seal(ml_recording *recording);
  * index there: RECORDING itself, or the part of the rank. */
 const ml_recording *ml_recording_part(const ml_recording *recording, size_t *device);
 
-/* The number of events of TRACE, sorted by time, that are not after TIME (unix ns). */
+/* The number of events of TRACE, sorted by time, up to and including TIME (unix ns). */
 size_t ml_device_trace_until(const ml_device_trace *trace, uint64_t time);
 
 /* The number of events of TRACE before an operator last used the block of event INDEX,
- * a FREE_REQUESTED: at most INDEX, never too early.  UINT64_MAX if it is not known, or
- * not after the allocation. */
+ * a FREE_REQUESTED: at most INDEX, never too early.  UINT64_MAX: unknown, or not after
+ * the allocation. */
 uint64_t ml_device_trace_last_use(const ml_device_trace *trace, size_t index);
-/* Likewise of the block at ADDR, which is live at the end. */
+/* The same for the block at ADDR, which is live at the end. */
 uint64_t ml_device_trace_last_use_live(const ml_device_trace *trace, uint64_t addr);
 
-/* Writes the label of DEVICE to OUT of BYTES, cut if that is too short: cuda:0, or in a
- * merged recording rank 1 (cuda:1), with the host if there are several. */
+/* Writes the label of DEVICE to OUT of BYTES, cut if too long: cuda:0, or in a merged
+ * recording rank 1 (cuda:1), with the host if there are several. */
 void ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
                               size_t bytes);
 
-/* Packs the events of all devices that are plain.  0, or ML_ENOMEM, and some stay so. */
+/* Packs the plain events of all devices.  0; or ML_ENOMEM, and some stay plain. */
 int ml_recording_pack(ml_recording *recording);
 
-/* Checks every index and every order that the comments above promise; 0 or ML_EFORMAT.
- * Everything that reads a recording may rely on them. */
+/* Checks every index and order promised above; 0 or ML_EFORMAT.  All readers of a
+ * recording rely on them. */
 int ml_recording_validate(const ml_recording *recording);
 
 const char *ml_action_text(unsigned action);       /* "other" for an unknown one */

@@ -1,4 +1,4 @@
-/* What a recording promises: its check.  See recording.h. */
+/* Checks what a recording promises.  See recording.h. */
 #include "recording/recording.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ notes_hold(const ml_recording *recording, const ml_note *notes, size_t count)
     return true;
 }
 
-/* One that is not merged has at most one rank, and no parts. */
+/* An unmerged recording has at most one rank, and no parts. */
 static bool
 ranks_hold(const ml_recording *recording)
 {

@@ -1,11 +1,11 @@
-/* What a recording has beside its events.  See side_data.h. */
+/* Adds a recording's side data.  See side_data.h. */
 #include "recording/side_data.h"
 
 #include <string.h>
 
 #include "base/base.h"
 
-/* They are searched one by one; torch has some twenty. */
+/* The search is linear; torch has about twenty. */
 #define SETTINGS_MOST 1000u
 
 int

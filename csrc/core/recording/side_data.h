@@ -6,9 +6,8 @@
 
 #include "recording/recording.h"
 
-/* While building: each of these adds to a column that has room for *CAPACITY items, growing
- * it.  0 or ML_ENOMEM; or ML_EFORMAT, with nothing changed, for what the recording does not
- * take. */
+/* While building: each adds to a column with room for *CAPACITY items, growing it.  0
+ * or ML_ENOMEM; or ML_EFORMAT, with nothing changed, for invalid data. */
 
 /* Replaces an earlier setting of its key.  Up to 1,000 keys of known kinds. */
 int ml_recording_add_setting(ml_recording *recording, size_t *capacity,
@@ -19,7 +18,7 @@ int ml_recording_add_note(ml_recording *recording, size_t *capacity,
 /* In the order of positions, which are at most the events of TRACE. */
 int ml_device_trace_add_tag(ml_device_trace *trace, size_t *capacity,
                             const ml_tag *tag);
-/* By address, each once; positions likewise. */
+/* By address, each once; positions as above. */
 int ml_device_trace_add_use(ml_device_trace *trace, size_t *capacity,
                             const ml_use *use);
 

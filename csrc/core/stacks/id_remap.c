@@ -1,4 +1,4 @@
-/* From the ids of a stack table to those of a recording.  See id_remap.h. */
+/* Maps the ids of a stack table to those of a recording.  See id_remap.h. */
 #include "stacks/id_remap.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct adoption {
 
 /* ---- What is wanted ---- */
 
-/* A table that was read from a file has gaps. */
+/* A table read from a file has gaps. */
 static void
 want_stack(adoption *of, uint32_t id)
 {
@@ -119,7 +119,7 @@ adopt_event(adoption *of, ml_device_trace *trace, ml_event *event)
     return result < 0 ? result : adopt_string(of, trace, &event->node);
 }
 
-/* EVENT, which number I became, where it is another. */
+/* Restores what EVENT, number I, may not take from its new stack. */
 static void
 keep_adopted(ml_event_editor *editor, size_t i, const ml_event *event)
 {

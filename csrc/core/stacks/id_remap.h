@@ -8,10 +8,10 @@
 #include "recording/recording.h"
 #include "stacks/stacks.h"
 
-/* The events and the memory of RECORDING, and where TAGS says so its tags, refer to
- * STACKS: makes them refer to columns of their own.  A stack that STACKS does not have is
- * one that an event has lost; a string likewise, which reads ML_NAME_LOST and counts in
- * lost_names.  0 or ML_E*. */
+/* The events and the memory of RECORDING, and if TAGS says so its tags, refer to
+ * STACKS.  Makes them refer to the recording's own columns.  A stack missing from
+ * STACKS counts as lost by its event.  A missing string reads ML_NAME_LOST and counts
+ * in lost_names.  0 or ML_E*. */
 int ml_id_remap(ml_recording *recording, const ml_stacks *stacks,
                 const ml_symbolizer *symbolizer, bool tags);
 

@@ -39,8 +39,8 @@ line_of_pairs(const uint8_t *table, size_t length, int64_t line, int64_t offset)
     return -1;
 }
 
-/* A signed number in groups of 6 bits, lowest first; bit 6 says that more follow.  What
- * does not fit 64 bits, or lies behind END, is left out. */
+/* A signed number in groups of 6 bits, lowest first; bit 6: more follow.  Bits beyond
+ * 64, or after END, are dropped. */
 static int64_t
 read_signed(const uint8_t *at, const uint8_t *end)
 {

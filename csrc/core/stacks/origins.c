@@ -1,4 +1,4 @@
-/* The program's lines from which a compiler made code.  See origins.h. */
+/* Keeps the program's lines behind generated code.  See origins.h. */
 #include "stacks/origins.h"
 
 #include <string.h>
@@ -70,7 +70,7 @@ frame_hash(const ml_origin_frame *frame)
                        3 * (uint64_t)frame->line);
 }
 
-/* The empty text is 0. */
+/* The empty text has id 0. */
 static int
 add_text(ml_origins *origins, ml_slice text, uint32_t *id)
 {
@@ -135,7 +135,7 @@ ml_origins_add_frame(ml_origins *origins, uint32_t caller, ml_slice name,
 
 /* ---- Python's traces ---- */
 
-/* The place of the last WHAT in TEXT, or NULL. */
+/* The last WHAT in TEXT, or NULL. */
 static const char *
 find_last(ml_slice text, const char *what)
 {
@@ -149,7 +149,7 @@ find_last(ml_slice text, const char *what)
     return found;
 }
 
-/* Takes `  File "PATH", line N, in NAME` apart; false for any other line. */
+/* Parses `  File "PATH", line N, in NAME`; false for any other line. */
 static bool
 parse_line(ml_slice line, ml_slice *filename, int64_t *number, ml_slice *name)
 {

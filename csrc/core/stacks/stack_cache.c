@@ -1,7 +1,7 @@
-/* What each thread saw at its last walk over its frames; see stack_cache.h.
+/* Keeps each thread's last walk over its frames.  See stack_cache.h.
  *
- * The first threads have a place each for ever.  There is no way to learn in the callback
- * that a thread has ended, so later ones share the other places, each behind a flag. */
+ * The first threads have a slot each forever.  The callback cannot learn that a thread
+ * has ended, so later ones share the other slots, each behind a flag. */
 
 #include "stacks/stack_cache.h"
 
@@ -12,8 +12,8 @@
 #define SHARED_PLACES 64u
 
 static struct {
-    _Atomic(ml_stack_cache *) places; /* owned, for ever; NULL: there are none */
-    _Atomic uint32_t threads;         /* that have one */
+    _Atomic(ml_stack_cache *) places; /* owned, never freed; NULL: none */
+    _Atomic uint32_t threads;         /* number of threads with a slot */
 } caches;
 
 /* Initial-exec: the first touch of lazily allocated TLS would call malloc. */

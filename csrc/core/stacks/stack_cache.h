@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Frames kept of a deeper stack: its outermost, which say what the program was about, and
+/* Frames kept of a deeper stack: the outermost, which show the program's purpose, and
  * as many of the innermost. */
 #define ML_FRAMES_MAX 256
 #define ML_FRAMES_OUTER 128
@@ -34,18 +34,17 @@ typedef struct ml_walked {
 
 typedef struct ml_stack_cache {
     ml_walked walked;
-    uint64_t epoch; /* ml_stacks_epoch for which the ids hold */
-    uint64_t codes; /* the caller's: since when an equal position is an equal frame */
-    int64_t room;   /* the caller's: for how many frames more there was room then */
+    uint64_t epoch; /* ml_stacks_epoch in which the ids are valid */
+    uint64_t codes; /* the caller's: since when equal positions are equal frames */
+    int64_t room;   /* the caller's: room for more frames at that time */
     _Atomic int busy;
 } ml_stack_cache;
 
 /* Reserves the memory; without it every walk is a thread's first.  Once; 0 or ML_E*. */
 int ml_stack_cache_init(void);
 
-/* HOT.  The memory of the calling thread, for it alone until it is given back.  NULL
- * where there is none: a late thread whose place another is using.  No thread takes it
- * twice at once. */
+/* HOT.  The calling thread's memory, reserved for it until given back.  NULL: none, for
+ * a late thread whose slot is in use.  No thread takes it twice at once. */
 ml_stack_cache *ml_stack_cache_take(void);
 void ml_stack_cache_give_back(ml_stack_cache *recall);
 

@@ -1,13 +1,13 @@
-/* Call stacks as small numbers; see stacks.h.
+/* Keeps call stacks as small numbers.  See stacks.h.
  *
- * Four insert-only hash tables of one shape (nodes, codes, strings, objects): an array of
- * records, and an array of slots that hold record ids, at least twice as many so that a
- * probe always ends.  A record is written first and then published by a compare and
- * swap of its slot, so a reader that sees an id sees the record too.  Two threads that
- * add the same thing at once both write a record; the loser's stays unused.  Nothing is
- * ever changed or removed, which is why no lock is needed.
+ * Four insert-only hash tables of one shape (nodes, codes, strings, objects) have an
+ * array of records, and an array of slots with record ids, at least twice as many, so
+ * that a probe always ends.  A record is written first and then published by a compare
+ * and swap of its slot, so a reader of an id sees the record.  Two threads that add the
+ * same thing both write a record; one stays unused.  Nothing is ever changed or
+ * removed, so no lock is needed.
  *
- * A node's parent is published before the node takes its own number, hence parent <
+ * A node's parent is published before the node takes its own number.  Hence parent <
  * child everywhere. */
 
 #include "stacks/stacks.h"
@@ -25,7 +25,7 @@
 #define MIX_FINGERPRINT 0xc2b2ae3d27d4eb4fu
 #define MIX_PARENT 0xd6e8feb86659fd93u
 
-/* Below this a table is of no use, and its absence had better be known. */
+/* A smaller table is useless; its absence must be reported. */
 #define LEAST_NODES 1024u
 
 static const ml_stacks_limits default_limits = {
@@ -72,7 +72,7 @@ table_init(ml_stack_table *table, size_t limit, size_t record_bytes)
 
 /* ---- strings ---- */
 
-/* Where LENGTH bytes of one's own start, or SIZE_MAX when there is no room. */
+/* Takes LENGTH bytes of text; SIZE_MAX: no room. */
 static size_t
 text_take(ml_stacks *stacks, size_t length)
 {
@@ -134,7 +134,7 @@ ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length)
 
 /* ---- codes ---- */
 
-/* The id of a code object; 0 where it is not known and TEXT is NULL. */
+/* The id of a code object; 0: unknown, and TEXT is NULL. */
 static uint32_t
 code_intern(ml_stacks *stacks, const ml_frame_key *key, const ml_code_text *text)
 {
@@ -185,7 +185,7 @@ code_intern(ml_stacks *stacks, const ml_frame_key *key, const ml_code_text *text
 
 /* ---- nodes ---- */
 
-/* The parent enters last and cheaply: a walk down the trie waits for it. */
+/* The parent enters last and cheaply, because a walk down the trie waits for it. */
 static inline uint64_t
 key_hash(const ml_frame_key *key)
 {
@@ -201,7 +201,7 @@ node_is(const ml_stack_node *node, const ml_frame_key *key)
            node->offset == key->offset && node->object == key->object;
 }
 
-/* Finds (0: not there) and leaves in *AT the slot where the node is or would go. */
+/* Finds the node (0: none); *AT is its slot, or the free one for it. */
 static inline uint32_t
 node_find(const ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
           uint32_t *at)
@@ -374,8 +374,7 @@ ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits)
     if (stacks == NULL) {
         return ML_ENOMEM;
     }
-    /* All tables shrink together: a large one of one kind is of no use while another
-     * is full. */
+    /* All tables shrink together: a large one is useless if another is full. */
     int error = regions_init(stacks, &now);
     while (error != 0 && now.nodes / 2 >= LEAST_NODES && now.codes > 1 &&
            now.strings > 1 && now.objects > 1 && now.text_bytes > 1) {

@@ -16,7 +16,7 @@
 typedef struct ml_stacks ml_stacks;
 
 /* Limits.  Address space for all is reserved at once, and becomes memory with use.  If
- * the system refuses that much, a half, a quarter, ... is reserved. */
+ * the system refuses, a half, a quarter, ... is reserved. */
 typedef struct ml_stacks_limits {
     size_t nodes;      /* distinct (caller, frame) pairs */
     size_t codes;      /* code objects */
@@ -25,19 +25,19 @@ typedef struct ml_stacks_limits {
     size_t text_bytes; /* their bytes together, below 4 GiB */
 } ml_stacks_limits;
 
-/* One frame: where in which code object.  ADDRESSES of code objects are reused, so
- * FINGERPRINT tells apart two codes that lived at the same one. */
+/* One frame: a position in a code object.  Addresses of code objects are reused;
+ * FINGERPRINT distinguishes codes at one address. */
 typedef struct ml_frame_key {
     uint64_t code; /* address of the code object, never 0 */
     uint64_t fingerprint;
     uint32_t offset; /* of the instruction, bytes */
-    /* Id of the object that the frame works on; 0: of none; ML_STACK_LOST: of one that did
-     * not fit. */
+    /* Id of the object that the frame works on; 0: none; ML_STACK_LOST: it did not
+     * fit. */
     uint32_t object;
 } ml_frame_key;
 
-/* The object of a frame: the torch.nn.Module whose call it is.  Another may have the
- * address once it has died, see ml_stacks_forget_object. */
+/* The object of a frame: the torch.nn.Module whose call it is.  After its death another
+ * object may have the address, see ml_stacks_forget_object. */
 typedef struct ml_object_key {
     uint64_t address;
     uint64_t type; /* address of its type */
@@ -54,23 +54,23 @@ typedef struct ml_code_text {
     ml_slice filename;
     ml_slice linetable; /* co_linetable, not text */
     int32_t firstlineno;
-    /* Minor version of the CPython 3 that made the table; 0: there is none, and a
-     * key's offset is the line itself. */
+    /* Minor version of the CPython 3 that made the table; 0: there is none, and a key's
+     * offset is the line. */
     int32_t python_minor;
 } ml_code_text;
 
-/* Bit of a key's code that no address has: the frame is one of TorchScript, and its texts
- * stand for a code object. */
+/* Bit of a key's code that no address has: a TorchScript frame, whose texts replace a
+ * code object. */
 #define ML_TORCHSCRIPT_CODE (UINT64_C(1) << 63)
 
-/* In place of an id: did not fit. */
+/* Replaces an id that did not fit. */
 #define ML_STACK_LOST UINT32_MAX
 /* The text in a recording of a name that did not fit. */
 #define ML_NAME_LOST "<lost>"
 
 /* LIMITS NULL takes the defaults.  0, ML_EINVALID or ML_ENOMEM. */
 int ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits);
-/* Takes NULL.  No other thread may still use STACKS. */
+/* Accepts NULL.  No other thread may still use STACKS. */
 void ml_stacks_free(ml_stacks *stacks);
 
 /* HOT.  The id of the stack PARENT (0: none) extended by a frame; 0 if it is not known
@@ -78,20 +78,21 @@ void ml_stacks_free(ml_stacks *stacks);
 uint32_t ml_stacks_find(const ml_stacks *stacks, uint32_t parent,
                         const ml_frame_key *key);
 
-/* HOT.  Finds or adds.  TEXT may be NULL: then 0 where the code object is seen for the
- * first time and its text is needed.  ML_STACK_LOST where a table is full. PARENT is 0
- * or the id of a stack without native frames. */
+/* HOT.  Finds or adds.  TEXT may be NULL; the result is then 0 if the code object is
+ * new and its text is needed.  ML_STACK_LOST: a table is full.  PARENT is 0 or the id
+ * of a stack without native frames. */
 uint32_t ml_stacks_add(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
                        const ml_code_text *text);
 
-/* In place of a program counter, which is below: so many native frames were left out. */
+/* Replaces a program counter, which is below it: this many native frames were left
+ * out. */
 #define ML_NATIVE_LEFT_OUT (UINT64_C(1) << 63)
 
 /* Most bytes of ml_left_out_text. */
 #define ML_LEFT_OUT_BYTES 48
 
-/* HOT.  "<N frames left out>" of N frames of a deep stack, in the memory before END; where it
- * begins. */
+/* HOT.  Writes "<N frames left out>" into the memory before END; returns its
+ * beginning. */
 static inline char *
 ml_left_out_text(uint64_t count, char *end)
 {
@@ -108,28 +109,29 @@ ml_left_out_text(uint64_t count, char *end)
     return at;
 }
 
-/* HOT.  Extends PARENT by a native frame, found or added.  Native frames go on top of
- * the Python stack of the same moment, outermost first.  ML_STACK_LOST when full. */
+/* HOT.  Extends PARENT by a native frame, found or added.  Native frames are on top of
+ * the Python stack of the same moment, outermost first.  ML_STACK_LOST: full. */
 uint32_t ml_stacks_native(ml_stacks *stacks, uint32_t parent, uint64_t pc);
 
-/* HOT.  The id of a byte string, found or added; 0 is the empty one.  ML_STACK_LOST
- * when full, which is counted. */
+/* HOT.  The id of a byte string, found or added; 0 is the empty one.  ML_STACK_LOST:
+ * full, which is counted. */
 uint32_t ml_stacks_string(ml_stacks *stacks, const char *bytes, size_t length);
 
-/* The string ID, which ml_stacks_string gave; it lives as long as STACKS.  Empty for 0 and
- * for one that did not fit. */
+/* The string ID, from ml_stacks_string; valid as long as STACKS.  Empty for 0 and for
+ * one that did not fit. */
 ml_slice ml_stacks_text(const ml_stacks *stacks, uint32_t id);
 
 /* The present path or name of the object ID, a string id; 0: none. */
 uint32_t ml_stacks_object_name(const ml_stacks *stacks, uint32_t id);
 
 /* HOT.  The id of an object whose type has that name, found or added.  TYPE_NAME may be
- * NULL: then of any type name, and 0 where the object is seen for the first time.  ML_STACK_LOST when full. */
+ * NULL; then any type name fits, and the result is 0 for a new object.  ML_STACK_LOST:
+ * full. */
 uint32_t ml_stacks_object(ml_stacks *stacks, ml_object_key key,
                           const ml_slice *type_name);
 
-/* Names the object ID, in stacks seen before and later; the latest name wins, and until
- * there is one it is "<type name>".  Any thread.  0, ML_EINVALID or ML_EFULL. */
+/* Names the object ID, in earlier and later stacks.  The latest name counts; without
+ * one it is "<type name>".  Any thread.  0, ML_EINVALID or ML_EFULL. */
 int ml_stacks_name_object(ml_stacks *stacks, uint32_t id, const char *name,
                           size_t length);
 
@@ -137,11 +139,11 @@ int ml_stacks_name_object(ml_stacks *stacks, uint32_t id, const char *name,
  * name.  Any thread, before the memory can be used again. */
 void ml_stacks_forget_object(ml_stacks *stacks, uint64_t address);
 
-/* HOT.  Changes whenever an object is forgotten, and is never that of another ml_stacks:
- * ids that a caller remembers hold while it stays. */
+/* HOT.  Changes whenever an object is forgotten, and is never that of another
+ * ml_stacks: remembered ids are valid while it stays. */
 uint64_t ml_stacks_epoch(const ml_stacks *stacks);
 
-/* How often a string or an object found no room, without those of code objects, whose
+/* Number of strings and objects without room, except those of code objects, whose
  * stacks are lost. */
 uint64_t ml_stacks_lost_names(const ml_stacks *stacks);
 
@@ -150,8 +152,8 @@ uint32_t ml_stacks_count(const ml_stacks *stacks);
 uint32_t ml_stacks_string_count(const ml_stacks *stacks);
 uint32_t ml_stacks_object_count(const ml_stacks *stacks);
 
-/* The origins of code that a compiler wrote.  When frames are resolved, the frames of
- * such code get these as callers. */
+/* The origins of generated code.  When frames are resolved, frames of such code get
+ * these as callers. */
 typedef struct ml_origins ml_origins;
 ml_origins *ml_stacks_origins(ml_stacks *stacks);
 
@@ -169,13 +171,13 @@ typedef struct ml_symbolizer {
                      ml_native_text *out);
 } ml_symbolizer;
 
-/* Adds stacks to RECORDING with their frames and strings, each once: what it holds
- * already is found, not doubled.  STACK_MAP has COUNT entries by stack id, COUNT at most
- * ml_stacks_count: non-zero asks for a stack; afterwards it holds the recording's id,
- * and 0 where not asked.  Native frames without SYMBOLIZER (NULL) are named by their
- * address.  Python frames are put among native ones where torch puts them.  Other
- * threads may go on adding, but for origins, which nobody adds to meanwhile.  0, ML_EINVALID, ML_ENOMEM or SYMBOLIZER's error; after an
- * error RECORDING holds a part, STACK_MAP is unchanged. */
+/* Adds stacks to RECORDING with their frames and strings, each once; existing ones are
+ * reused.  STACK_MAP has COUNT entries by stack id, COUNT at most ml_stacks_count.  A
+ * non-zero entry requests a stack; afterwards it has the recording's id, and 0 if not
+ * requested.  Native frames without SYMBOLIZER (NULL) are named by their address.
+ * Python frames are placed among native ones as in torch.  Other threads may go on
+ * adding, except origins.  0, ML_EINVALID, ML_ENOMEM or SYMBOLIZER's error; after an
+ * error RECORDING has a part, and STACK_MAP is unchanged. */
 int ml_stacks_resolve(const ml_stacks *stacks, ml_recording *recording,
                       uint32_t *stack_map, size_t count,
                       const ml_symbolizer *symbolizer);

@@ -1,9 +1,9 @@
-/* The objects that frames work on, and their names; see stacks.h.
+/* Keeps the objects that frames work on, and their names.  See stacks.h.
  *
- * A table like the three of stacks.c: insert-only, a record written before its slot names
- * it.  Only a record's name and its mark as gone change afterwards, each in one atomic
- * word.  All records of an address share one chain of slots, for they are hashed by the
- * address alone: forgetting an object is one walk along it. */
+ * The table is like the three of stacks.c: insert-only, and a record is written before
+ * its slot names it.  Only a record's name and its mark as gone change later, each in
+ * one atomic word.  All records of an address share one chain of slots, because the
+ * address alone is hashed.  So forgetting an object is one walk along it. */
 
 #include <stdbool.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "stacks/stacks.h"
 #include "stacks/stacks_records.h"
 
-/* A type that died may have left its address to another, and its object too. */
+/* A dead type may have left its address, and its object's, to others. */
 static bool
 is_named(const ml_stacks *stacks, const ml_stack_object *object, const ml_slice *name)
 {
@@ -22,8 +22,7 @@ is_named(const ml_stacks *stacks, const ml_stack_object *object, const ml_slice 
                                    name->bytes, name->length) == 0);
 }
 
-/* The slot of the record for KEY that is not gone, or of the free one where it would
- * go; *ID is 0 then. */
+/* The slot of KEY's live record, or the free one for it; *ID is 0 then. */
 static uint32_t
 find(const ml_stacks *stacks, ml_object_key key, const ml_slice *type_name,
      uint32_t *id)

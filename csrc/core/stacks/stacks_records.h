@@ -1,5 +1,5 @@
-/* The records inside ml_stacks, shared by what fills them (stacks.c, stacks_objects.c) and
- * what names them afterwards (stacks_resolve.c).  For no one else. */
+/* The records inside ml_stacks, shared by the files that fill them (stacks.c,
+ * stacks_objects.c) and the one that names them later (stacks_resolve.c). */
 #ifndef ML_STACKS_RECORDS_H
 #define ML_STACKS_RECORDS_H
 
@@ -16,7 +16,7 @@ typedef _Atomic uint32_t ml_stack_slot;
 /* Two to a cache line. */
 typedef struct ml_stack_node {
     uint64_t code;        /* 0: a native frame */
-    uint64_t fingerprint; /* of a native frame its program counter */
+    uint64_t fingerprint; /* for a native frame, its program counter */
     uint32_t offset;
     uint32_t parent;
     uint32_t code_id; /* 0: a native frame */
@@ -53,9 +53,9 @@ typedef struct ml_stack_table {
     ml_region records;      /* by id; each written once, before its slot names it */
     ml_region slots;        /* ml_stack_slot, a power of two of them */
     uint32_t limit;         /* records */
-    uint32_t mask;          /* slots less one */
+    uint32_t mask;          /* number of slots minus one */
     unsigned shift;         /* turns a 64-bit hash into a slot */
-    _Atomic uint32_t count; /* ids given out; may pass the limit by a few */
+    _Atomic uint32_t count; /* ids used; may exceed the limit by a few */
 } ml_stack_table;
 
 struct ml_stacks {
@@ -66,7 +66,7 @@ struct ml_stacks {
     ml_region text;
     _Atomic size_t text_used;
     _Atomic uint64_t lost_names;
-    _Atomic uint64_t epoch; /* of no other ml_stacks, now or before */
+    _Atomic uint64_t epoch; /* unique over all ml_stacks */
     ml_origins origins;     /* the recorder's: guarded by its lock */
 };
 
@@ -100,11 +100,11 @@ object_in(const ml_stack_table *objects, uint32_t id)
     return (ml_stack_object *)objects->records.base + id;
 }
 
-/* A record of one's own, or 0 when there is none left. */
+/* Takes a record; 0: none left. */
 static inline uint32_t
 table_take(ml_stack_table *table)
 {
-    /* Looking first keeps the count from running on once the table is full. */
+    /* Checking first keeps the count from growing once the table is full. */
     if (atomic_load_explicit(&table->count, memory_order_relaxed) >= table->limit) {
         return 0;
     }
@@ -121,7 +121,7 @@ slot_publish(ml_stack_slot *slot, uint32_t id, uint32_t *found)
         slot, found, id, memory_order_acq_rel, memory_order_acquire);
 }
 
-/* Counts a name that found no room. */
+/* Counts a name without room. */
 static inline uint32_t
 lose_name(ml_stacks *stacks)
 {

@@ -1,8 +1,8 @@
-/* From ids to names: adds recorded stacks to a recording; see stacks.h.
+/* Resolves ids to names: adds recorded stacks to a recording.  See stacks.h.
  *
- * Runs once, after the recording, with all the time and memory it wants.  It reads the
- * tables while other threads may still add to them: everything reachable from an id
- * that the caller knows was complete before the caller could know it. */
+ * Runs once, after the recording, without limits of time and memory.  Other threads may
+ * still add to the tables.  Everything reachable from an id known to the caller was
+ * complete before the caller could know it. */
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -18,17 +18,18 @@
 
 /* In `resolved`: needed, no id yet. */
 #define NEEDED UINT32_MAX
-/* In `made`: a file that no compiler wrote. */
+/* In `made`: a file that was not generated. */
 #define NOT_MADE 1u
 
 typedef struct resolver {
     const ml_stacks *stacks; /* borrowed */
     ml_interner interner;    /* of the recording */
-    uint32_t *string_ids;    /* by our string id; 0: not yet */
+    uint32_t *string_ids;    /* by string id here; 0: not yet */
     uint32_t *resolved;      /* by stack id: 0 not needed, NEEDED, or the result */
-    uint32_t *made; /* by string id of a path: 0 not looked for, NOT_MADE, or the
-                                file of the origins, plus 2; NULL: there are none */
-    uint64_t *pcs;  /* distinct and ascending */
+    /* by string id of a path: 0: not looked up; NOT_MADE; or the file of the origins,
+     * plus 2; NULL: no origins */
+    uint32_t *made;
+    uint64_t *pcs;           /* distinct and ascending */
     ml_native_text *natives; /* by index into pcs */
     size_t pc_count;
     ml_stack *spliced; /* frames of one stack, innermost first; parents unused */
@@ -66,8 +67,8 @@ node_line(const ml_stacks *stacks, const ml_stack_node *node, const ml_stack_cod
     return line > 0 ? line : 0;
 }
 
-/* The name of the object that the frame works on, else that of its type.  Names may be
- * younger than `string_ids`. */
+/* The name of the object that the frame works on, else its type's.  Names may be newer
+ * than `string_ids`. */
 static int
 resolve_object(resolver *r, uint32_t object_id, uint32_t *id)
 {
@@ -107,7 +108,7 @@ splice_push(resolver *r, size_t *count, ml_stack frame)
     return error;
 }
 
-/* Puts the COUNT frames spliced, innermost first, on top of *STACK. */
+/* Puts the COUNT spliced frames, innermost first, on top of *STACK. */
 static int
 splice_end(resolver *r, size_t count, uint32_t *stack)
 {
@@ -130,8 +131,8 @@ add_text(resolver *r, ml_slice text, uint32_t *id)
                : ml_interner_string(&r->interner, text.bytes, text.length, id);
 }
 
-/* The frame that made LINE of the file whose path is string PATH; 0: none.  Paths are
- * compared once, and not for every frame. */
+/* The frame behind LINE of the file whose path is string PATH; 0: none.  Paths are
+ * compared once, not for every frame. */
 static uint32_t
 find_origin(const resolver *r, uint32_t path, int64_t line)
 {
@@ -150,7 +151,7 @@ find_origin(const resolver *r, uint32_t path, int64_t line)
                              : ml_origins_of(origins, &origins->files[*made - 2], line);
 }
 
-/* Puts on top of *STACK the frames from which LINE of CODE's file was made. */
+/* Puts the frames behind LINE of CODE's file on top of *STACK. */
 static int
 resolve_origin(resolver *r, const ml_stack_code *code, int64_t line, uint32_t *stack)
 {
@@ -247,7 +248,7 @@ name_natives(resolver *r, size_t count, const ml_symbolizer *symbolizer)
     return symbolizer->symbolize(symbolizer->context, r->pcs, r->pc_count, r->natives);
 }
 
-/* What stands for frames that were left out has none. */
+/* The frame that replaces those left out has no text. */
 static ml_native_text
 native_text(const resolver *r, uint64_t pc)
 {
@@ -281,7 +282,8 @@ resolve_native(resolver *r, uint64_t pc, uint32_t *frame_id)
     return error != 0 ? error : ml_interner_frame(&r->interner, frame, frame_id);
 }
 
-/* Takes the innermost frame off the chain of nodes *PYTHON, with what made it. */
+/* Takes the innermost frame off the chain of nodes *PYTHON, with the frames behind
+ * it. */
 static int
 splice_python(resolver *r, size_t *count, uint32_t *python)
 {
@@ -298,9 +300,10 @@ splice_python(resolver *r, size_t *count, uint32_t *python)
     return error;
 }
 
-/* What is left of a stack's frames but for those of C++: chains of nodes, innermost first. */
+/* The remaining frames of a stack, except those of C++: chains of nodes, innermost
+ * first. */
 typedef struct interpreted {
-    uint32_t torchscript; /* as far as PYTHON_TOP */
+    uint32_t torchscript; /* up to PYTHON_TOP */
     uint32_t python_top;
     uint32_t python;
 } interpreted;
@@ -328,7 +331,7 @@ splice_torchscript(resolver *r, size_t *count, interpreted *left)
     return error;
 }
 
-/* What the C++ function NAME ran. */
+/* Adds the frames that the C++ function NAME ran. */
 static int
 splice_before(resolver *r, size_t *count, interpreted *left, const char *name)
 {
@@ -345,11 +348,10 @@ splice_before(resolver *r, size_t *count, interpreted *left, const char *name)
     return 0;
 }
 
-/* Each C++ frame that runs the interpreter comes with the Python frame that it ran, put
- * before it; from 3.11 on one such frame runs several, and what is left over then
- * follows at the end.  Frames of TorchScript, of which there is one interpreter a stack,
- * stand together before that.  This is torch's order, kept so that its viewers show the
- * same. */
+/* Before each C++ frame of the interpreter comes the Python frame that it ran.  From
+ * 3.11 on, one such frame runs several; the remaining ones follow at the end.
+ * TorchScript's frames, of one interpreter a stack, come together before that.  This is
+ * torch's order, so its viewers show the same. */
 static int
 resolve_spliced(resolver *r, uint32_t id, uint32_t *result)
 {
@@ -443,8 +445,8 @@ resolve_all(resolver *r, uint32_t *stack_map, size_t count,
             error = resolve_python(r, node, &r->resolved[id]);
         }
     }
-    /* Where the Python frames go among native ones depends on the whole stack, so
-     * these share no prefix work, and only wanted ones are built. */
+    /* The places of Python frames among native ones depend on the whole stack.  So
+     * these stacks share no prefix work, and only wanted ones are built. */
     for (size_t id = 1; id < count && error == 0; id++) {
         if (stack_map[id] != 0 && node_at(r->stacks, (uint32_t)id)->code == 0) {
             error = resolve_spliced(r, (uint32_t)id, &r->resolved[id]);

@@ -1,4 +1,4 @@
-/* Frames of TorchScript.  See torchscript.h. */
+/* Adds frames of TorchScript to stacks.  See torchscript.h. */
 #include "stacks/torchscript.h"
 
 #include <stdatomic.h>
@@ -6,8 +6,8 @@
 
 #include "base/base.h"
 
-/* Not known before the first program in TorchScript runs: processes that have none, nearly
- * all, never leave memlab's own code in the callback. */
+/* Unknown before the first TorchScript program runs: most processes have none, and
+ * never leave memlab's own code in the callback. */
 static _Atomic(ml_torchscript_frames) frames_of;
 
 typedef struct extension {
@@ -21,7 +21,7 @@ ml_torchscript_begun(ml_torchscript_frames frames)
     atomic_store_explicit(&frames_of, frames, memory_order_release);
 }
 
-/* It has no code object: its texts stand for one. */
+/* It has no code object; its texts replace one. */
 static void
 add_frame(void *context, const ml_torchscript_frame *frame)
 {

@@ -1,9 +1,9 @@
-/* Stacks as their recording wanted them.  See wanted.h. */
+/* Selects the stacks that a recording wanted.  See wanted.h. */
 #include "stacks/wanted.h"
 
 #include "stacks/stacks_records.h"
 
-/* A file may name stacks that it does not define: whoever takes them over says so. */
+/* A file may refer to stacks that it does not define; the reader reports it. */
 static bool
 is_native(const ml_stacks *stacks, uint32_t stack)
 {
@@ -36,8 +36,8 @@ uint32_t
 ml_wanted_segment(const ml_wanted *wanted, const ml_stacks *stacks,
                   const ml_segment *segment)
 {
-    /* With context="state" only what torch keeps is shown: it forgets where a segment
-     * came from as soon as its first block is split. */
+    /* With context="state" only torch's own stacks are shown: torch forgets a segment's
+     * origin once its first block is split. */
     if (segment->split && wanted->context <= ML_CONTEXT_STATE) {
         return 0;
     }
@@ -51,9 +51,10 @@ is_allocation(uint8_t action)
            action == ML_ACTION_SEGMENT_ALLOC || action == ML_ACTION_SEGMENT_MAP;
 }
 
-/* Whether the free at INDEX came of an allocation: torch then frees what other streams are
- * done with, or segments to make room, and the free has the allocation's stack.  All other
- * frees come of a free or of empty_cache(), which have none of their own. */
+/* Whether an allocation caused the free at INDEX.  torch then frees blocks that other
+ * streams have finished, or segments to make room, and the free has the allocation's
+ * stack.  Other frees are caused by a free or by empty_cache(), which have no stack of
+ * their own. */
 static bool
 is_of_call(const ml_stacks *stacks, const ml_events *events, size_t index,
            const ml_event *event, const ml_wanted_call *call)
@@ -90,7 +91,7 @@ ml_wanted_event(const ml_wanted *wanted, const ml_stacks *stacks,
         note_call(event, call);
     }
     if (ml_action_frees(event->action) && wanted->context == ML_CONTEXT_ALLOC) {
-        /* As in torch, a free then shows where its block came from. */
+        /* As in torch, a free then shows its block's origin. */
         bool called = call != NULL && is_of_call(stacks, events, index, event, call);
         event->stack = called ? call->stack : event->origin_stack;
         event->flags &= (uint8_t)~ML_EVENT_CONTEXT;

@@ -27,17 +27,17 @@ uint32_t ml_wanted_stack(const ml_wanted *wanted, const ml_stacks *stacks,
 /* The same for the stack of SEGMENT. */
 uint32_t ml_wanted_segment(const ml_wanted *wanted, const ml_stacks *stacks,
                            const ml_segment *segment);
-/* The call in which memory that other streams had used, or segments, were freed, as far as
- * it is known: of the events of a device from the last to the first. */
+/* The call that freed segments, or memory used by other streams, as far as known.  For
+ * a device's events from the last to the first. */
 typedef struct ml_wanted_call {
     uint32_t thread;
     uint32_t stack;
     bool known;
 } ml_wanted_call;
 
-/* EVENT, which number INDEX of the EVENTS of a device becomes, has the stacks that are
- * wanted, and says so in its flags; they are visited from the last to the first.  CALL, zeros at first, is kept between;
- * NULL: of events that no lock orders. */
+/* Gives EVENT, which becomes number INDEX of the EVENTS of a device, its wanted stacks,
+ * and sets its flags.  Visit the events from the last to the first.  CALL, zeros at
+ * first, is kept between calls; NULL: events of an unordered source. */
 void ml_wanted_event(const ml_wanted *wanted, const ml_stacks *stacks,
                      const ml_events *events, size_t index, ml_event *event,
                      ml_wanted_call *call);

@@ -1,12 +1,11 @@
-/* The driver's checkpoint of a process: the calls that lock it, take its memory away and
- * bring it back.
+/* The driver's checkpoint of a process: the calls that lock the process, take its
+ * memory away and return it.
  *
- * Only of the process itself: no other is a phantom's business. From Checkpoint to
- * Restore the process takes no memory of any device; addresses, and contents where there
- * are any, stay. As the driver documents it, calls that launch work, manage resources or
- * otherwise change the GPU's state wait from Lock to Unlock, in every thread; as was seen
- * with driver 580, so does NVML, and mere questions about devices are answered.
- */
+ * Only the process itself can be checkpointed.  From Checkpoint to Restore, it uses no
+ * memory of any device; addresses, and contents if any, stay.  By the driver's
+ * documentation, calls that launch work, manage resources or otherwise change the GPU's
+ * state wait from Lock to Unlock, in every thread.  With driver 580, NVML waits too,
+ * and queries about devices are answered. */
 #include "phantom.h"
 
 #include <pthread.h>
@@ -17,14 +16,14 @@
 /* Driver 570. */
 #define FIRST_CUDA 12080
 
-/* What a program asked the next call of a name to answer. */
+/* A program's request for the next call's result. */
 static struct {
     char call[64];
     int answer;
 } asked; /* guarded by the lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* For tests: the next call of the function NAME answers ANSWER and does nothing. */
+/* For tests: the next call of the function NAME returns ANSWER and does nothing. */
 ML_EXPORT(void, memlab_phantom_answer, (const char *name, int answer))
 {
     pthread_mutex_lock(&lock);
@@ -33,7 +32,7 @@ ML_EXPORT(void, memlab_phantom_answer, (const char *name, int answer))
     pthread_mutex_unlock(&lock);
 }
 
-/* What there is to answer without doing anything, or success. */
+/* The result requested for the next call, or success. */
 static int
 enter(const char *name, int pid)
 {
@@ -53,7 +52,7 @@ enter(const char *name, int pid)
     return pid == (int)getpid() ? ML_CU_SUCCESS : ML_CU_INVALID_VALUE;
 }
 
-/* From one state to the next, where nothing hinders. */
+/* Moves from one state to the next, if possible. */
 static int
 move(const char *name, int pid, enum ml_gate_state from, enum ml_gate_state to)
 {
@@ -82,7 +81,7 @@ ML_EXPORT(int, cuCheckpointProcessLock, (int pid, const unsigned int *arguments)
                                    : answer;
 }
 
-/* Says of every device what the process takes of it now. */
+/* Posts the process's current memory of every device. */
 static void
 post_all(void)
 {
@@ -93,7 +92,7 @@ post_all(void)
     }
 }
 
-/* Whether others left what the process gave back. */
+/* Whether the memory that the process gave back is still free. */
 static bool
 has_room(void)
 {
@@ -109,7 +108,7 @@ has_room(void)
     return true;
 }
 
-/* What it cannot take was seen on driver 580: the process stays locked. */
+/* As seen on driver 580, the process stays locked if it cannot take its memory. */
 ML_EXPORT(int, cuCheckpointProcessCheckpoint, (int pid))
 {
     bool can = !ml_phantom_has_managed();

@@ -1,13 +1,12 @@
-/* The time that work takes on the phantom: none, but for events, which tell it.
+/* The duration of work on the phantom: zero, except in events.
  *
- * torch.compile times what it may choose from, and some choices are of memory: it pads the
- * operands of matrix products whose rows do not lie at multiples of 16 bytes, where that
- * is faster. By the host's clock chance would choose. So events tell what kernels would
- * have taken by a rule, whose only purpose is that choices are always the same, and where
- * they are of memory the likely ones of a GPU: a launch is 5 us, and a product of 16-bit
- * numbers is three times slower where its rows are not aligned. With that GPT-2, of 50,257
- * words, is padded as it was on an H200.
- */
+ * torch.compile times alternatives, and some choices affect memory.  For example, it
+ * pads operands of matrix products whose rows are not aligned to 16 bytes, if that is
+ * faster.  With the host's clock, chance would decide.  So events report kernel
+ * durations by a rule, which makes choices repeatable and, if they affect memory, those
+ * of a likely GPU.  A launch takes 5 us.  A product of 16-bit numbers is three times
+ * slower if its rows are not aligned.  With this rule GPT-2, with 50,257 words, is
+ * padded as on an H200. */
 #include "phantom.h"
 
 #include <stdatomic.h>

@@ -1,10 +1,9 @@
-/* The device code that the program's libraries bring, and which of it a GPU would run.
+/* The device code in the program's libraries, and which of it a GPU would run.
  *
  * nvcc's start-up code registers fat binaries, each with code for several compute
- * capabilities, and the host functions that stand for their kernels. CUB picks its
- * tuning, and so the size of its temporary memory, by the version of the code that
- * would run, and knows no tuning for a version that it was not compiled for.
- */
+ * capabilities, and the host functions of their kernels.  CUB chooses its tuning, and
+ * so its temporary memory, by the version of the code that would run.  It has tuning
+ * only for the versions that it was compiled for. */
 #include "phantom.h"
 
 #include <pthread.h>
@@ -12,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What nvcc's start-up code passes, and what its `data` points at: a header, then the
- * entries, each with a header of its own. NVIDIA does not document the layout; it was read
- * off the wheels of torch. */
+/* The argument of nvcc's start-up code.  Its `data` points to a header and then
+ * entries, each with its own header.  NVIDIA does not document this layout; it was read
+ * from torch's wheels. */
 typedef struct {
     unsigned int magic; /* WRAPPER */
     unsigned int version;
@@ -33,7 +32,7 @@ typedef struct {
     unsigned short kind; /* PTX, or a program for one capability */
     unsigned short version;
     unsigned int header_bytes;
-    unsigned long long bytes; /* of the code, which follows */
+    unsigned long long bytes; /* bytes of the code, which follows */
     unsigned int compressed[2];
     unsigned short ptx[2];
     unsigned int capability; /* 86 for 8.6 */
@@ -44,15 +43,15 @@ typedef struct {
 #define WRAPPER 0x466243b1U
 #define CONTAINER 0xba55ed50U
 #define PTX 1
-#define SPECIFIC 0x100000U /* for this capability alone, as sm_90a */
+#define SPECIFIC 0x100000U /* only for this capability, as sm_90a */
 
-/* More than any that there is code for. */
+/* Above the number of capabilities that have code. */
 #define MOST_CAPABILITIES 256
 
 typedef struct binary {
     struct binary *next;
     const container *content; /* NULL: unregistered, or of an unknown form */
-    bool chosen, runs; /* whether `runs` and `code` say what the GPU runs of it */
+    bool chosen, runs;        /* `runs` and `code` say what the GPU runs of it */
     ml_code code;
 } binary;
 
@@ -78,8 +77,8 @@ let_go(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* A forked child of a program whose other threads launch kernels would wait for the lock
- * for ever, at its end at the latest, when it unregisters what it has. */
+/* Kernel launches in other threads may hold the lock at a fork.  The child would wait
+ * for it forever, at the latest when it unregisters its code at exit. */
 __attribute__((constructor)) static void
 survive_forks(void)
 {
@@ -88,7 +87,7 @@ survive_forks(void)
 
 /* --- Fat binaries ------------------------------------------------------------------- */
 
-/* The next entry of a fat binary after one, or after none; NULL: there is no other. */
+/* The next entry of a fat binary, or the first; NULL: no more. */
 static const entry *
 next_entry(const container *content, const entry *last)
 {
@@ -105,8 +104,8 @@ next_entry(const container *content, const entry *last)
     return found;
 }
 
-/* A program for a capability runs on those of the same major version that are no
- * older; PTX is compiled for any that is no older. */
+/* A program for a capability runs on newer or equal ones of the same major version.
+ * PTX runs on every newer or equal capability. */
 static bool
 runs(const entry *code, unsigned int capability)
 {
@@ -125,8 +124,8 @@ capability_of_gpu(void)
     return (unsigned int)(gpu->major * 10 + gpu->minor);
 }
 
-/* Whether the GPU runs code of the fat binary; what it runs is then in `code`. A program
- * goes before PTX, a newer one before an older. */
+/* Whether the GPU runs code of the fat binary, which is then in `code`.  Programs come
+ * before PTX, newer code before older. */
 static bool
 choose(binary *from)
 {
@@ -176,7 +175,7 @@ ML_EXPORT(void **, __cudaRegisterFatBinary, (const wrapper *wrapped))
 ML_SUCCEED(__cudaRegisterFatBinaryEnd)
 ML_SUCCEED(__cudaRegisterVar)
 
-/* The program unloads the library that had it. Kernels may still point here. */
+/* The program unloads the library.  Kernels may still point here. */
 ML_EXPORT(void, __cudaUnregisterFatBinary, (void **handle))
 {
     pthread_mutex_lock(&lock);
@@ -189,7 +188,7 @@ ML_EXPORT(char, __cudaInitModule, (void))
     return 1;
 }
 
-/* The function's place in the table, which has a free one. */
+/* The function's slot in the table, which has a free one. */
 static kernel *
 place_of(const void *function)
 {
@@ -245,7 +244,7 @@ ml_code_find(const void *function, ml_code *code)
 {
     bool found = true;
 
-    /* Of code that is not known, as of a kernel made at run time: for this GPU. */
+    /* Unknown code, such as a kernel made at run time, is for this GPU. */
     code->ptx = code->binary = (int)capability_of_gpu();
     pthread_mutex_lock(&lock);
     const kernel *place = room != 0 ? place_of(function) : NULL;
@@ -259,7 +258,7 @@ ml_code_find(const void *function, ml_code *code)
     return found;
 }
 
-/* Writes the capabilities that most of the fat binaries have code for. */
+/* Writes the capabilities that most fat binaries have code for. */
 static void
 list_capabilities(char *list, size_t bytes, unsigned int known)
 {
@@ -282,8 +281,8 @@ list_capabilities(char *list, size_t bytes, unsigned int known)
     }
 }
 
-/* Most decides: a library may have a few kernels for other GPUs than the rest. Exported
- * for Python, which asks before a program starts. */
+/* The majority decides: a library may have a few kernels for other GPUs.  Exported for
+ * Python, which asks before a program starts. */
 ML_EXPORT(const char *, memlab_phantom_refusal, (void))
 {
     static char text[1024];

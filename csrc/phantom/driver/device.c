@@ -1,5 +1,4 @@
-/* Devices: which there are, what they can do, the thread's current one, errors.
- */
+/* Devices: their list, their properties, the thread's current one, errors. */
 #include "phantom.h"
 
 #include <stdio.h>
@@ -91,7 +90,7 @@ ML_EXPORT(ml_cuda_error, cudaPeekAtLastError, (void))
 
 /* --- Which device --------------------------------------------------------- */
 
-/* The first question of a program that uses CUDA: by now it has loaded its libraries. */
+/* The first query of a program that uses CUDA: its libraries are loaded by now. */
 ML_EXPORT(ml_cuda_error, cudaGetDeviceCount, (int *count))
 {
     const char *refusal = memlab_phantom_refusal();
@@ -188,7 +187,7 @@ ML_SUCCEED(cudaProfilerStop)
         (prop)->clusterLaunch = gpu->major >= 9; \
     } while (0)
 
-/* CUDA 13's name; CUDA 12 had moved to the name that ends in _v2. */
+/* CUDA 13's name; CUDA 12 uses the name that ends in _v2. */
 ML_EXPORT(ml_cuda_error, cudaGetDeviceProperties,
           (ml_cuda13_device_prop * prop, int device))
 {
@@ -314,7 +313,7 @@ ml_phantom_attribute(int *value, int attribute, int device)
         *value = 1;
         break;
     default:
-        /* Multicast, confidential computing and the rest: not there. */
+        /* Multicast, confidential computing and the rest: not available. */
         *value = 0;
         break;
     }

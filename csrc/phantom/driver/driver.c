@@ -1,9 +1,8 @@
-/* The driver API: entry points by name, contexts, and the virtual memory
- * management that expandable segments rest on.
+/* The driver API: entry points by name, contexts, and the virtual memory management of
+ * expandable segments.
  *
- * This library's SONAME is libcuda.so.1, so a program that looks for the driver
- * finds this instead, and every name it may ask for is an exported function.
- */
+ * The SONAME of this library is libcuda.so.1, so it is found instead of the driver.
+ * Every name that a program may look up is an exported function. */
 #define _GNU_SOURCE
 #include "phantom.h"
 
@@ -79,7 +78,7 @@ ML_EXPORT(int, cuGetProcAddress,
 
 /* --- Devices and contexts ------------------------------------------------------------ */
 
-/* A context's handle is its device's number and one more. */
+/* A context's handle is 1 + its device's number. */
 static void *
 context_of(int device)
 {
@@ -193,8 +192,8 @@ ML_EXPORT(int, cuGetErrorString, (int result, const char **text))
 
 /* --- Virtual memory management --------------------------------------------------------- */
 
-/* Physical memory that cuMemCreate made. It is charged to the device as long as the
- * handle lives; torch unmaps before it releases. */
+/* Physical memory from cuMemCreate.  The device is charged while the handle exists;
+ * torch unmaps before it releases. */
 typedef struct {
     size_t bytes;
     int device;

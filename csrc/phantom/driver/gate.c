@@ -1,8 +1,8 @@
-/* The gate before the calls that wait while the process is locked, and the state it is in.
+/* The gate for calls that wait while the process is locked, and its state.
  *
- * Owns the state, and the count of host functions that CUDA runs: the gate closes only
- * behind the last of them. The driver's calls that change the state are checkpoint.c's.
- */
+ * Owns the state, and the number of running host functions called by CUDA: the gate
+ * closes only after the last of them.  checkpoint.c has the driver's calls that change
+ * the state. */
 #define _GNU_SOURCE
 #include "phantom.h"
 
@@ -12,7 +12,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static enum ml_gate_state state; /* guarded by the lock */
-static unsigned inside;          /* likewise: host functions that CUDA runs */
+static unsigned inside;          /* likewise: running host functions called by CUDA */
 
 static _Thread_local bool is_callback;
 
@@ -20,7 +20,7 @@ void
 ml_phantom_wait(void)
 {
     pthread_mutex_lock(&lock);
-    /* Else the callback would wait for Lock, which waits for the callback. */
+    /* Otherwise the callback would wait for Lock, which waits for the callback. */
     while (state != ML_GATE_RUNNING && !is_callback) {
         pthread_cond_wait(&changed, &lock);
     }
@@ -65,7 +65,8 @@ ml_gate_move(enum ml_gate_state from, enum ml_gate_state to)
     return moved;
 }
 
-/* Waits for what is inside; false after that many milliseconds, 0 being no limit. */
+/* Waits for the host functions inside; false after that many milliseconds; 0: no
+ * limit. */
 static bool
 wait_for_callbacks(unsigned int milliseconds)
 {

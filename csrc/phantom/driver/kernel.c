@@ -1,5 +1,4 @@
-/* Kernels: asked about, launched, and never run.
- */
+/* Kernels: queried and launched, but never run. */
 #include "phantom.h"
 
 #include <string.h>
@@ -110,8 +109,8 @@ ML_EXPORT(ml_cuda_error, cudaFuncGetAttributes,
 ML_SUCCEED(cudaFuncSetAttribute)
 ML_SUCCEED(cudaFuncSetCacheConfig)
 
-/* As many blocks as the threads, the shared memory and 32 registers a thread
- * allow. */
+/* The number of blocks allowed by threads, shared memory and 32 registers per
+ * thread. */
 static int
 occupancy(int threads, size_t shared_bytes)
 {

@@ -1,8 +1,7 @@
-/* dlopen: a program that loads a CUDA library by name gets this one.
+/* dlopen: a program that loads a CUDA library by name gets this library.
  *
- * Preloading settles what libraries import. torch also loads NVRTC and NVML by name,
- * which on a machine with a GPU would be the real ones.
- */
+ * Preloading covers libraries' imports.  torch also loads NVRTC and NVML by name, which
+ * would be the real ones on a machine with a GPU. */
 #define _GNU_SOURCE
 #include "phantom.h"
 
@@ -17,9 +16,9 @@ begins_with(const char *name, const char *beginning)
     return strncmp(name, beginning, strlen(beginning)) == 0;
 }
 
-/* The real dlopen searches the directories of the library that called it, which it
- * tells by its return address. So it must be reached by a jump: a tail call, which each
- * compiler is told in its own way to make even where it does not optimise. */
+/* The real dlopen searches the directories of its caller's library, which it finds by
+ * its return address.  So this function must jump to it.  Each compiler has its own way
+ * to force a tail call, even without optimisation. */
 #ifdef __clang__
 #define TAIL_CALL __attribute__((musttail))
 #define TAIL_CALLS __attribute__((visibility("default")))

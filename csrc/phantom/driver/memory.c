@@ -1,8 +1,7 @@
-/* Memory: what is allocated on each device and on the host, copies and fills.
+/* Memory: allocations on each device and on the host, copies and fills.
  *
- * Owns: the ranges of pinned host memory. Where an allocation lies is space.c's affair, and
- * how much of a device is taken usage.c's.
- */
+ * Owns the ranges of pinned host memory.  space.c places allocations; usage.c counts
+ * each device's memory. */
 #define _GNU_SOURCE
 #include "phantom.h"
 
@@ -278,8 +277,8 @@ ML_EXPORT(ml_cuda_error, cudaPointerGetAttributes,
 
 /* --- Copies and fills --------------------------------------------------------- */
 
-/* Without pages, what is written to a device is dropped, and what is read from it
- * is zeros, but for what NCCL delivers (values.c). */
+/* Without pages, writes to a device are dropped, and reads return zeros, except NCCL's
+ * results (values.c). */
 static void
 copy_without_pages(void *to, bool to_device, const void *from, bool from_device,
                    size_t bytes)

@@ -1,9 +1,8 @@
-/* The stream-ordered allocator: cudaMallocAsync and the default memory pool of each
- * device, which torch uses under `backend:cudaMallocAsync`.
+/* The stream-ordered allocator: cudaMallocAsync and each device's default memory pool,
+ * which torch uses under `backend:cudaMallocAsync`.
  *
- * A pool keeps nothing that was freed, so what it reserves is what is used; sizes are
- * counted in CUDA's unit of 512 bytes.
- */
+ * A pool keeps no freed memory, so reserved equals used.  Sizes are counted in CUDA's
+ * unit of 512 bytes. */
 #include "phantom.h"
 
 #include <pthread.h>
@@ -86,7 +85,7 @@ ML_EXPORT(ml_cuda_error, cudaFreeAsync, (void *pointer))
     pools[device].used -= counted;
     pthread_mutex_unlock(&lock);
     if (counted == 0) {
-        /* It came from cudaMalloc, which CUDA allows. */
+        /* CUDA allows to free cudaMalloc's memory here. */
         return ml_phantom_error(ml_phantom_free(pointer));
     }
     ml_phantom_unback(start, span.bytes);
@@ -120,7 +119,7 @@ ML_EXPORT(ml_cuda_error, cudaMemPoolGetAttribute,
     case ML_CUDA_POOL_USED_HIGH:
         *value = asked->used_high;
         break;
-    default: /* the switches for reuse, which are ints and on */
+    default: /* the switches for reuse: ints, on */
         *(int *)(void *)value = 1;
         break;
     }

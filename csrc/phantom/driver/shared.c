@@ -1,9 +1,9 @@
-/* The devices shared with other phantom processes: what each takes stands in one file,
- * which those map for which MEMLAB_PHANTOM_SHARED names it. Without, each is alone.
+/* Devices shared with other phantom processes: each process's memory is in one file,
+ * which all processes map whose MEMLAB_PHANTOM_SHARED names it.  Without the variable,
+ * a process is alone.
  *
- * A process has a place in the file from when it first takes memory; that of one which
- * ended is free again.
- */
+ * A process gets a slot in the file when it first takes memory.  The slot is free again
+ * once the process has ended. */
 #define _GNU_SOURCE
 #include "phantom.h"
 
@@ -24,7 +24,7 @@ typedef struct {
 } place;
 
 static place *places; /* mapped; NULL: alone */
-static place *own;    /* of the process own_pid, guarded by the lock */
+static place *own;    /* of the process own_pid; guarded by the lock */
 static int own_pid;   /* likewise; a forked child is another process */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

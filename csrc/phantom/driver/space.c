@@ -1,10 +1,9 @@
-/* Address space: what of each device's is reserved, by the rule of core/gpu/placement.h.
+/* Reserved address space of each device, by the rule in core/gpu/placement.h.
  *
- * The driver maps its regions into the process, as is done here: so they lie in the gaps
- * that the program's own memory leaves, as they would on a GPU.
+ * Like the driver, it maps regions into the process, so they lie in the gaps of the
+ * program's own memory, as on a GPU.
  *
- * Owns: the regions, which are mappings that cannot be touched.
- */
+ * Owns the regions, which are mappings without access. */
 #define _GNU_SOURCE
 #include "phantom.h"
 
@@ -18,8 +17,8 @@
 static ml_placement *placements[ML_PHANTOM_MAX_DEVICES]; /* Guarded by the lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* As much more as aligning takes is mapped first, and the rest given back: which gaps
- * are wide enough depends on it. Backed memory gets its pages when it is allocated, so
+/* Maps as much more as the alignment takes, then gives the rest back.  The size decides
+ * which gaps are wide enough.  Backed memory gets its pages when it is allocated, so
  * nothing is readable here. */
 static uint64_t
 map_region(void *self, uint64_t bytes, uint64_t alignment)
@@ -53,7 +52,7 @@ unmap_region(void *self, uint64_t start, uint64_t bytes)
     munmap((void *)start, bytes);
 }
 
-/* The placement of a device; NULL when memory runs out. */
+/* The placement of a device; NULL: no memory. */
 static ml_placement *
 placement_of(int device)
 {

@@ -1,8 +1,7 @@
 /* A sorted array of address ranges.
  *
- * A program holds hundreds of segments, not millions: a search and a move of the
- * tail cost less than any tree would.
- */
+ * A program has hundreds of segments, not millions: a search, and a move of the tail,
+ * cost less than a tree. */
 #include "phantom.h"
 
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 /* Streams, events and the capture of graphs.
  *
- * Work is done at once, so a stream orders nothing and an event has always
- * happened. What remains is which stream belongs to which capture: it spreads
- * from stream to stream along events, as on a real device.
- */
+ * Work is done at once, so streams order nothing and every event has happened.  What
+ * remains is which stream belongs to which capture.  As on a real device, a capture
+ * spreads from stream to stream along events. */
 #define _GNU_SOURCE
 #include "phantom.h"
 
@@ -11,8 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* A graph, and while it is being made the capture that makes it. Its life ends
- * with cudaGraphDestroy. */
+/* A graph, and during its making the capture.  It lives until cudaGraphDestroy. */
 typedef struct {
     unsigned long long id;
 } graph;
@@ -20,13 +18,13 @@ typedef struct {
 typedef struct stream {
     int priority;
     int device;
-    graph *capture;      /* borrowed; NULL while the stream captures nothing */
+    graph *capture;      /* borrowed; NULL: the stream captures nothing */
     struct stream *next; /* all streams; guarded by the lock */
 } stream;
 
 typedef struct {
     unsigned long long recorded; /* the device's clock at the last cudaEventRecord */
-    graph *capture;              /* borrowed, as of then */
+    graph *capture;              /* borrowed; the capture at that time */
 } event;
 
 static stream *streams;
@@ -165,7 +163,7 @@ event_elapsed(float *milliseconds, const event *from, const event *to)
 {
     double nanoseconds = (double)to->recorded - (double)from->recorded;
 
-    /* Never none: programs divide by it. */
+    /* Never zero: programs divide by it. */
     *milliseconds = (float)((nanoseconds + 1000) * 1e-6);
     return ML_CUDA_Success;
 }
@@ -259,8 +257,8 @@ ML_EXPORT(ml_cuda_error, cudaStreamEndCapture, (void *handle, void **graph_handl
     return ML_CUDA_Success;
 }
 
-/* Writes a capture's status and identity; what else CUDA would tell is left out
- * by writing NULL and zero where the caller gave room for it. */
+/* Writes a capture's status and identity.  CUDA's other results are NULL and zero,
+ * where the caller gave room. */
 static ml_cuda_error
 capture_info(const void *handle, int *status, unsigned long long *id, void **made)
 {
@@ -282,7 +280,7 @@ ML_EXPORT(ml_cuda_error, cudaStreamIsCapturing, (const void *handle, int *status
     return capture_info(handle, status, NULL, NULL);
 }
 
-/* The driver has the same numbers.  Triton 3.9 asks it. */
+/* The driver's numbers are the same.  Triton 3.9 calls it. */
 ML_EXPORT(int, cuStreamIsCapturing, (const void *handle, int *status))
 {
     return (int)capture_info(handle, status, NULL, NULL);
@@ -339,8 +337,7 @@ ML_EXPORT(ml_cuda_error, cudaThreadExchangeStreamCaptureMode, (int *mode))
     return ML_CUDA_Success;
 }
 
-/* Nodes are not kept. torch asks only how many there are, to warn of a graph that
- * is empty. */
+/* Nodes are not kept.  torch asks only for their number, to warn of an empty graph. */
 ML_EXPORT(ml_cuda_error, cudaGraphGetNodes,
           (const graph *asked, void **nodes, size_t *count))
 {

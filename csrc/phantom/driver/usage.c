@@ -1,23 +1,23 @@
-/* What the process takes of each device: a context, once it uses the device, and bytes.
+/* The process's memory of each device: a context, once the process uses the device, and
+ * bytes.
  *
- * Owns: which devices are in use, and how much memory of each.
- */
+ * Owns which devices are in use, and the memory of each. */
 #include "phantom.h"
 
 #include <pthread.h>
 
-/* What the driver takes of a device for a context with torch's kernels. Measured on an
- * H200 with torch 2.11.0+cu130 and driver 580.159.04, as NVML counts a process
- * (bench/results/fit_h200_*): 610 MiB, and with each library's handles, of which
- * training has two, one of the thread that runs backward,
+/* The driver's memory for a context with torch's kernels.  Measured on an H200 with
+ * torch 2.11.0+cu130 and driver 580.159.04, by NVML's figure for the process
+ * (bench/results/fit_h200_*): 610 MiB.  Handles of libraries add to it; training has two
+ * of each, one for the thread that runs backward:
  *
  *     630 MiB  convolutions alone (2 programs)
  *     676 MiB  inference with products (1), 678 in another run
  *     742 MiB  training with products (30)
  *     758 MiB  training with both (16); 760 (4), 762 (4)
  *
- * so 66 MiB a handle of cuBLAS, and 9 one of cuDNN. No other GPU was measured: they
- * are taken to need as much. */
+ * So a cuBLAS handle takes 66 MiB, a cuDNN handle 9 MiB.  Other GPUs were not measured and
+ * are assumed to need the same. */
 #define CONTEXT_BYTES (610 * ML_MIB)
 
 static _Atomic bool active[ML_PHANTOM_MAX_DEVICES];

@@ -1,16 +1,15 @@
-/* Small values on their way from rank to rank: what the host wrote to a device lately, and
- * what a collective of NCCL made of it.
+/* Small values on their way from rank to rank: recent writes of the host to a device,
+ * and NCCL's results from them.
  *
- * Device memory without pages reads as zeros. But DistributedDataParallel sends its number
- * of parameters, their shapes and the order of its buckets through the device, and ends the
- * program where another rank's are not its own. So once NCCL is in use, small copies from
- * the host are kept; a collective that sends them delivers them; and what was delivered
- * can be read. All else reads as zeros still.
+ * Device memory without pages reads as zeros.  But DistributedDataParallel sends its
+ * number of parameters, their shapes and the order of its buckets through the device.
+ * It ends the program if another rank's differ.  So once NCCL is in use, small copies
+ * from the host are kept, collectives deliver them, and delivered values can be read.
+ * Everything else still reads as zeros.
  *
- * A kernel may write over a value, which nobody sees here: so a value does not outlive a
- * number of launches, which is more than torch makes between the copy and the collective,
- * and between the collective and the look at it.
- */
+ * A kernel may overwrite a value unseen.  So a value lives for a limited number of
+ * launches.  The limit is above torch's number between the copy and the collective, and
+ * between the collective and the read. */
 #include "phantom.h"
 
 #include <pthread.h>
@@ -23,13 +22,13 @@
 
 typedef struct {
     uintptr_t start;
-    size_t bytes; /* 0: an empty place */
+    size_t bytes; /* 0: an empty slot */
     unsigned char *content;
-    unsigned long launch; /* the number of launches before it */
+    unsigned long launch; /* number of earlier launches */
     bool delivered;
 } value;
 
-static value values[VALUES]; /* guarded by the lock, as is all else here */
+static value values[VALUES]; /* guarded by the lock, as is everything else here */
 static int next;
 static atomic_bool in_use;
 static atomic_ulong launches;
@@ -116,7 +115,7 @@ ml_values_write(uintptr_t start, const void *content, size_t bytes)
     pthread_mutex_unlock(&lock);
 }
 
-/* The value that `bytes` from `start` are all or a part of, or NULL. */
+/* The value that contains the `bytes` from `start` on, or NULL. */
 static const value *
 find(uintptr_t start, size_t bytes)
 {

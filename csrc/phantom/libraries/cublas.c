@@ -1,5 +1,4 @@
-/* cuBLAS and cuBLASLt: handles are made, settings kept, products not computed.
- */
+/* cuBLAS and cuBLASLt: handles and settings work; products are not computed. */
 #include "phantom.h"
 
 #include <string.h>
@@ -9,8 +8,8 @@ typedef struct {
     int pointer_mode;
 } cublas_modes;
 
-/* The modes are set and read back in turn by one thread at a time; what a handle
- * would keep apart, a thread does. */
+/* A thread sets and reads the modes in turn.  Per thread is enough, although cuBLAS
+ * keeps them per handle. */
 static _Thread_local cublas_modes modes;
 
 /* usage.c has the measurement. */
@@ -80,7 +79,7 @@ FOR_TYPES(ML_SUCCEED, trmm_v2)
 FOR_TYPES(ML_SUCCEED, trsm_v2)
 FOR_TYPES(ML_SUCCEED, trsmBatched)
 FOR_TYPES(ML_SUCCEED, getrfBatched)
-/* These report on the host whether their arguments made sense. */
+/* These report on the host whether their arguments are valid. */
 #define GEQRF_BATCHED(name) \
     ML_EXPORT(int, name, \
               (void *handle, int m, int n, void *a, int lda, void *tau, int *info)) \
@@ -123,7 +122,7 @@ ML_SUCCEED(cublasZdotc_v2)
 ML_SUCCEED(cublasDotEx)
 ML_SUCCEED(cublasSgemmEx)
 
-/* Of 16-bit numbers, at 600 TFLOP/s or a third of that (clock.c). */
+/* 16-bit products, at 600 TFLOP/s or a third of that (clock.c). */
 ML_EXPORT(int, cublasGemmEx,
           (void *handle, int transpose_a, int transpose_b, int m, int n, int k,
            const void *alpha, const void *a, int a_type, int a_pitch, const void *b,
@@ -184,8 +183,8 @@ typedef struct {
     int reserved[4];
 } lt_heuristic;
 
-/* One algorithm that works and needs no workspace: torch has allocated one of its
- * own fixed size before it asks. */
+/* One algorithm, without a workspace: torch has allocated one of its own fixed size
+ * before it asks. */
 ML_EXPORT(int, cublasLtMatmulAlgoGetHeuristic,
           (void *handle, void *operation, void *a, void *b, void *c, void *d,
            void *preference, int requested, lt_heuristic *results, int *found))

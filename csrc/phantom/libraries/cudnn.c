@@ -1,8 +1,7 @@
 /* cuDNN's backend API, by which torch runs convolutions, and its handles.
  *
- * A descriptor keeps what is set on it. The heuristics offer one engine for a graph of
- * operations, whose workspace is that of its convolutions (workspace.h).
- */
+ * A descriptor keeps its attributes.  The heuristics offer one engine for a graph of
+ * operations, with the workspace of its convolutions (workspace.h). */
 #include "phantom.h"
 
 #include <stdlib.h>
@@ -125,7 +124,7 @@ typedef struct attribute {
     unsigned char data[];
 } attribute;
 
-/* Kept alive by its references: callers destroy a graph while a plan uses it. */
+/* Reference-counted: callers destroy a graph while a plan uses it. */
 typedef struct descriptor {
     int kind;
     int references;
@@ -232,7 +231,7 @@ descriptor_set(descriptor *set, int name, int type, int64_t count, const void *d
 #define MAX_DIMENSIONS 8
 
 typedef struct {
-    int dimensions; /* 0: there is none */
+    int dimensions; /* 0: none */
     int64_t size[MAX_DIMENSIONS];
     int64_t plane;   /* elements */
     int64_t element; /* bytes */
@@ -288,7 +287,7 @@ data_type_bytes(int type)
     }
 }
 
-/* What attribute `name` of an operation refers to, or NULL. */
+/* The descriptor in attribute `name` of an operation, or NULL. */
 static const descriptor *
 get_reference(const descriptor *operation, int name)
 {
@@ -323,7 +322,7 @@ get_tensor(const descriptor *operation, int name)
     return read;
 }
 
-/* An operation by its direction's attributes: the convolution, x, w and y. */
+/* An operation, by its direction's attributes: the convolution, x, w and y. */
 static int64_t
 convolution_bytes(const descriptor *operation, int direction, const int names[4])
 {
@@ -339,7 +338,7 @@ convolution_bytes(const descriptor *operation, int direction, const int names[4]
     }
     size_t strides =
         convolution ? get_integers(convolution, CONVOLUTION_FILTER_STRIDES, stride) : 0;
-    /* torch has one dimension as two, of which the first is 1. */
+    /* torch represents one dimension as two, the first of size 1. */
     bool flat = x.dimensions == 4 && x.size[2] == 1 && w.size[2] == 1 && x.size[3] > 1;
     ml_convolution of = {
         .direction = direction,
@@ -394,7 +393,7 @@ workspace_bytes(const descriptor *graph)
         case OPERATION_MATMUL:
         case OPERATION_SDPA_FORWARD:
         case OPERATION_SDPA_BACKWARD:
-            /* Attention: what torch's front end does not reckon itself. */
+            /* Attention: what torch's front end does not compute itself. */
             return 256;
         default:
             break;
@@ -403,8 +402,8 @@ workspace_bytes(const descriptor *graph)
     return bytes;
 }
 
-/* The graph of operations that a heuristic, an engine, its configuration or a plan
- * was made for. */
+/* The graph of operations behind a heuristic, an engine, its configuration or a
+ * plan. */
 static const descriptor *
 descriptor_graph(const descriptor *of)
 {
@@ -452,8 +451,8 @@ ML_EXPORT(int, cudnnBackendSetAttribute,
 ML_SUCCEED(cudnnBackendFinalize)
 ML_SUCCEED(cudnnBackendExecute)
 
-/* Fills descriptors that the caller made with one that leads back to `from`: an
- * engine's configuration from a heuristic, an engine from a configuration. */
+/* Fills the caller's descriptors with one that leads back to `from`: an engine's
+ * configuration from a heuristic, an engine from a configuration. */
 static int
 get_descriptor(descriptor *from, int name, int64_t requested, int64_t *count,
                void *data)
@@ -527,8 +526,8 @@ ML_EXPORT(int, cudnnBackendGetAttribute,
         }
         return 0;
     }
-    /* A plan as JSON is torch's key for it; an empty object will do. Notes on an
-     * engine's numbers and behaviour: none. */
+    /* torch uses a plan's JSON as its key; an empty object suffices.  An engine has no
+     * notes on numbers and behaviour. */
     if (type == TYPE_CHAR) {
         if (count != NULL) {
             *count = 3;

@@ -1,6 +1,5 @@
-/* cuDNN's older API, of which torch still uses batch norm, recurrent networks,
- * dropout, CTC loss, pooling, spatial transformers and tensor descriptors.
- */
+/* cuDNN's older API, which torch still uses for batch norm, recurrent networks,
+ * dropout, CTC loss, pooling, spatial transformers and tensor descriptors. */
 #include "phantom.h"
 
 #include <stdlib.h>
@@ -156,7 +155,7 @@ ML_SUCCEED(cudnnBatchNormalizationForwardTrainingEx)
 ML_SUCCEED(cudnnBatchNormalizationForwardInference)
 ML_SUCCEED(cudnnBatchNormalizationBackwardEx)
 
-/* The elements of a tensor in channels-last layout, none of one in another. */
+/* The elements of a tensor in channels-last layout; 0 in another layout. */
 static size_t
 channels_last_elements(const shape *of)
 {
@@ -168,8 +167,8 @@ channels_last_elements(const shape *of)
     return elements;
 }
 
-/* Rule, as seen on an H200: for channels-last input a byte for 8 elements forward and
- * for 12 backward, else nothing. */
+/* Rule, from an H200: for channels-last input a byte per 8 elements forward and per 12
+ * backward; else nothing. */
 ML_EXPORT(int, cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize,
           (void *handle, int mode, int operations, const shape *x, void *z, void *y,
            void *scale, void *activation, size_t *bytes))
@@ -201,8 +200,8 @@ ML_EXPORT(int, cudnnGetBatchNormalizationTrainingExReserveSpaceSize,
 
 /* --- Dropout and recurrent networks ----------------------------------------------------------- */
 
-/* The generators' states, as cuDNN keeps them: a fixed number of bytes for each
- * thread that the device can hold. */
+/* The generators' states as in cuDNN: a fixed number of bytes for each thread that the
+ * device can hold. */
 ML_EXPORT(int, cudnnDropoutGetStatesSize, (void *handle, size_t *bytes))
 {
     const ml_phantom_config *config = ml_phantom_configure();
@@ -273,7 +272,7 @@ ML_EXPORT(int, cudnnSetRNNDataDescriptor,
     return 0;
 }
 
-/* The gates of a cell: one, four for LSTM, three for GRU. */
+/* The gates of a cell: four for LSTM, three for GRU, else one. */
 static int
 gates(const network *of)
 {
@@ -281,9 +280,8 @@ gates(const network *of)
 }
 
 /* The matrices of a cell in cuDNN's order: the gates of the input, the gates of the
- * hidden state, the projection. Writes the shape of the one asked for and returns
- * the elements of all before it, so that the number one past the last gives the
- * whole. */
+ * hidden state, the projection.  Writes the shape of the requested one and returns the
+ * elements of all before it.  The number after the last gives the whole. */
 static size_t
 matrices_before(const network *of, int pseudo_layer, int number, int *rows,
                 int *columns)
@@ -358,7 +356,7 @@ ML_EXPORT(int, cudnnGetRNNWeightParams,
     int rows, columns;
 
     (void)handle, (void)space_bytes;
-    /* The caller asks for the matrix or for the bias, and gives NULL for the other. */
+    /* The caller asks for the matrix or for the bias, with NULL for the other. */
     if (matrix_at != NULL) {
         *matrix_at = NULL;
     }
@@ -382,12 +380,11 @@ ML_EXPORT(int, cudnnGetRNNWeightParams,
     return 0;
 }
 
-/* The rule, from what cuDNN 9.19 was seen to ask for on an H200. In units of one
- * layer's output over all steps, the reserve keeps 6 a layer for LSTM, 7 for GRU and
- * 2 for plain networks, less one, which is what was measured. The workspace holds the
- * gates and one unit more (three where there are several layers), the weights and 10
- * MiB: from about 40 % of the measured, for plain and for bidirectional networks, to a
- * tenth more. */
+/* The rule, from cuDNN 9.19's requests on an H200.  In units of one layer's output over
+ * all steps, the reserve has 6 per layer for LSTM, 7 for GRU and 2 for plain networks,
+ * minus one; this equals the measurement.  The workspace has the gates and one unit
+ * (three with several layers), the weights and 10 MiB.  It is from 40 % of the measured
+ * workspace, for plain and bidirectional networks, to 10 % above. */
 ML_EXPORT(int, cudnnGetRNNTempSpaceSizes,
           (void *handle, const network *of, int training, const sequence *input,
            size_t *workspace, size_t *reserve))

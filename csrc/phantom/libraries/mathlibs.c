@@ -1,8 +1,7 @@
 /* cuFFT, cuSOLVER, cuSPARSE and CUPTI, as far as torch's common modules use them.
  *
- * Decompositions and transforms compute nothing. Their workspaces follow a rule of
- * their own each, written beside it; they are small beside the tensors.
- */
+ * Decompositions and transforms compute nothing.  Each has a rule for its workspace,
+ * written beside it; workspaces are small compared with the tensors. */
 #include "phantom.h"
 
 #define CREATE(name) \
@@ -63,8 +62,8 @@ ML_SUCCEED(cusolverDnXgesvdjSetSortEig)
 ML_SUCCEED(cusolverDnXgesvdjSetTolerance)
 ML_SUCCEED(cusolverDnXsyevjSetSortEig)
 
-/* Rule: a solver's workspace is as large as its m by n matrix. These functions
- * differ in where they take the sizes and where they give the answer. */
+/* Rule: a solver's workspace has the size of its m by n matrix.  These functions differ
+ * in the places of the sizes and of the result. */
 
 static int
 matrix_elements(int rows, int columns, int *elements)
@@ -176,7 +175,7 @@ BUFFER_ORMQR(cusolverDnDormqr_bufferSize)
 BUFFER_ORMQR(cusolverDnCunmqr_bufferSize)
 BUFFER_ORMQR(cusolverDnZunmqr_bufferSize)
 
-/* Eigenvalues of symmetric matrices: syev for the real types, heev for the complex. */
+/* Eigenvalues of symmetric matrices: syev for real types, heev for complex. */
 #define FOR_SYMMETRIC(XX, name) \
     XX(cusolverDnSsy##name) \
     XX(cusolverDnDsy##name) \
@@ -211,8 +210,8 @@ ML_SUCCEED(cusolverDnDormqr)
 ML_SUCCEED(cusolverDnCunmqr)
 ML_SUCCEED(cusolverDnZunmqr)
 
-/* The 64-bit API answers in bytes, for the device and for the host. Its elements
- * have at most 16 bytes. */
+/* The 64-bit API returns bytes, for the device and for the host.  Its elements have at
+ * most 16 bytes. */
 static int
 matrix_bytes(int64_t rows, int64_t columns, size_t *device, size_t *host)
 {
@@ -325,8 +324,8 @@ ML_EXPORT(const char *, cusparseGetErrorString, (int status))
 
 /* --- CUPTI --------------------------------------------------------------------------------- */
 
-/* There is nothing to trace: each call fails as on a device that CUPTI does not
- * support, which torch's profiler reports and goes on. */
+/* Nothing can be traced.  Each call fails as on a device that CUPTI does not support;
+ * torch's profiler reports that and continues. */
 enum {
     CUPTI_ERROR_NOT_SUPPORTED = 27
 };

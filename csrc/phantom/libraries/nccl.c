@@ -1,7 +1,6 @@
-/* NCCL: each rank is answered where it is, without the others. Communicators are made and
- * what they take of the device is counted; what is sent is moved only as far as values.c
- * keeps it, and then each rank receives what it sent itself, as if all had sent the same.
- */
+/* NCCL: each rank runs alone, without the others.  Communicators exist and their device
+ * memory is counted.  Data moves only as far as values.c keeps it: each rank receives
+ * its own data, as if all ranks had sent the same. */
 #include "libraries/nccl.h"
 
 #include <stdlib.h>
@@ -134,9 +133,9 @@ ML_EXPORT(int, ncclCommInitAll, (ml_nccl_comm * *made, int count, const int *dev
     return OK;
 }
 
-/* Who else is of the colour only the others know, and torch asks neither how many they
- * are nor which number the rank has among them. So a split is of the size of what it is
- * split from, and takes what a new communicator would, which was not measured. */
+/* Only the other ranks know who shares the colour; torch asks neither for their number
+ * nor for the rank among them.  So a split has its parent's size, and takes the memory
+ * of a new communicator, which was not measured. */
 ML_EXPORT(int, ncclCommSplit,
           (const ml_nccl_comm *comm, int color, int key, ml_nccl_comm **made,
            const comm_config *config))
@@ -231,8 +230,8 @@ collect(ml_nccl_comm *comm, size_t mib)
     return ml_nccl_take_collective(comm, mib) ? OK : out_of_memory();
 }
 
-/* The rank's own `bytes` from `from` arrive at `to`. Where memory has pages, the same that
- * values.c would keep is moved there. */
+/* Delivers the rank's own `bytes` from `from` to `to`.  Where memory has pages, the
+ * data that values.c would keep is moved there. */
 static void
 deliver(void *to, const void *from, size_t bytes)
 {

@@ -1,7 +1,7 @@
-/* The memory that NCCL takes of a device, outside torch's allocator.
+/* NCCL's device memory, outside torch's allocator.
  *
- * The memory is a rule, measured with NCCL 2.28.9 on two H200s without NVLink multicast
- * (NVLS), and equal there to every figure of bench/results/nccl_2xh200_*.json within 2 MiB:
+ * The rule was measured with NCCL 2.28.9 on two H200s without NVLink multicast (NVLS).
+ * It is within 2 MiB of every figure in bench/results/nccl_2xh200_*.json:
  *
  *   what                                      MiB  taken
  *   NCCL's code, once a device                168  with the first communicator
@@ -13,15 +13,15 @@
  *
  * A channel's buffers are one of 2 MiB at the sender, and at the receiver one for each of
  * the protocols: 512 KiB, 4,800 KiB and NCCL_BUFFSIZE (4 MiB), rounded up to 2 MiB.  A
- * communicator has 32 channels, 24 of them for collectives; 64 where it has but one rank,
- * which connects nothing and launches nothing.  NCCL_MAX_NCHANNELS, NCCL_P2P_DISABLE,
- * NCCL_CUMEM_ENABLE and NCCL_RUNTIME_CONNECT were measured too and count.
+ * communicator has 32 channels, 24 of them for collectives.  With one rank it has 64, and
+ * connects and launches nothing.  The rule covers NCCL_MAX_NCHANNELS, NCCL_P2P_DISABLE,
+ * NCCL_CUMEM_ENABLE and NCCL_RUNTIME_CONNECT, which were measured too.
  *
- * More ranks are taken to need as much: a ring has one neighbour on each side, however
- * many there are.  Not counted are the trees that NCCL may prefer for small sums of more
- * than two ranks (up to as much as the rings again), NVLS and networks.  GPUs that NVLink
- * does not join talk through host memory, as two H200s did with NCCL_P2P_DISABLE=1: those
- * are the ones without high-bandwidth memory, and 4 channels.
+ * More ranks are assumed to need the same: a ring has one neighbour on each side.  The
+ * rule leaves out trees, which NCCL may prefer for small sums of more than two ranks (at
+ * most the rings' memory again), NVLS and networks.  GPUs without high-bandwidth memory are
+ * assumed to have no NVLink.  They communicate through host memory with 4 channels, as two
+ * H200s did with NCCL_P2P_DISABLE=1.
  */
 #include "libraries/nccl.h"
 
@@ -42,7 +42,7 @@ take(ml_nccl_comm *comm, size_t bytes)
     return true;
 }
 
-/* NCCL's code takes `mib` from now on, unless it takes more. Likewise. */
+/* NCCL's code takes at least `mib` from now on.  Returns as take. */
 static bool
 grow_code(int device, size_t mib)
 {
@@ -58,7 +58,7 @@ grow_code(int device, size_t mib)
     return true;
 }
 
-/* A number from the environment, in NCCL's words; `otherwise` where there is none. */
+/* A number from the environment, in NCCL's form; `otherwise` if it is not set. */
 static size_t
 setting(const char *name, size_t otherwise)
 {
@@ -122,7 +122,7 @@ connect_peer(ml_nccl_comm *comm, int peer, unsigned char way)
     return true;
 }
 
-/* No more than the user wants: `most` is ncclConfig_t's. */
+/* At most the user's limit: `most` is ncclConfig_t's. */
 static int
 at_most(int channels, int most)
 {
@@ -147,8 +147,9 @@ ml_nccl_choose_channels(ml_nccl_comm *comm, int most)
     comm->peer_channels = at_most(joined ? 32 : 2, most);
 }
 
-/* What a new communicator takes. Without CUDA's virtual memory its small arrays share
- * pages with others; and where it connects at once, it makes buffers for a network too. */
+/* The memory of a new communicator.  Without CUDA's virtual memory, its small arrays
+ * share pages with others.  If it connects at once, it makes buffers for a network
+ * too. */
 static bool
 take_at_start(ml_nccl_comm *comm)
 {

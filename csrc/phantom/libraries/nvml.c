@@ -1,14 +1,13 @@
 /* NVML, the driver's management library, which programs load by name (loader.c).
  *
- * torch asks it where a process's memory is, which devices are linked, and, without
- * the runtime, how many there are; pynvml asks more. What is a fact of the phantom is
- * answered. Sensors, links and fabrics are not there, and a function that is not here
- * is missing as it is in an older driver: its callers are ready for both.
+ * torch asks NVML for a process's memory, the links between devices and, without the
+ * runtime, their number; pynvml asks more.  Facts of the phantom are answered.
+ * Sensors, links and fabrics are not available, and a missing function is missing as in
+ * an older driver; callers handle both.
  *
- * NVML counts the devices before CUDA_VISIBLE_DEVICES. It is another process's view:
- * a device takes memory from when this process uses it. As was seen with driver 580, it
- * makes the locked process itself wait (gate.c).
- */
+ * NVML counts devices before CUDA_VISIBLE_DEVICES, from outside the process.  A device
+ * takes memory from its first use by this process.  As with driver 580, the locked
+ * process itself waits (gate.c). */
 #include "phantom.h"
 
 #include <stdio.h>
@@ -24,7 +23,7 @@ enum {
     VERSION_MISMATCH = 25,
 };
 
-/* A structure with versions begins with its own, whose low three bytes are its size. */
+/* A versioned structure begins with its version, whose low three bytes are its size. */
 #define VERSION_SIZE(version) ((version)&0xffffffU)
 
 typedef struct {
@@ -64,7 +63,7 @@ typedef struct {
 #define FABRIC_INFO_2 0x02000024U
 #define FABRIC_INFO_3 0x03000028U
 
-/* A handle is the installed device's number and one more. */
+/* A handle is 1 + the installed device's number. */
 static void *
 handle_of(int device)
 {
@@ -83,7 +82,7 @@ device_of(const void *handle)
                : -1;
 }
 
-/* Bytes that this process takes of an installed device. */
+/* This process's bytes of an installed device. */
 static size_t
 used_bytes(int installed)
 {
@@ -146,7 +145,7 @@ write_text(char *to, unsigned int size, const char *text)
     return SUCCESS;
 }
 
-/* The oldest driver that runs the loaded runtime, by CUDA's release notes. */
+/* The oldest driver for the loaded runtime, from CUDA's release notes. */
 #define DRIVER_12 "525.60.13"
 #define DRIVER_13 "580.65.06"
 
@@ -202,8 +201,8 @@ ML_EXPORT(int, nvmlDeviceGetHandleByIndex, (unsigned int index, void **handle))
     return nvmlDeviceGetHandleByIndex_v2(index, handle);
 }
 
-/* The id is domain:bus:device.function in hexadecimal, of which only the bus differs
- * from one phantom device to the next. */
+/* The id is domain:bus:device.function in hexadecimal; phantom devices differ only in
+ * the bus. */
 ML_EXPORT(int, nvmlDeviceGetHandleByPciBusId_v2, (const char *id, void **handle))
 {
     unsigned int domain, bus, device;
@@ -339,8 +338,8 @@ ML_EXPORT(int, nvmlDeviceGetUtilizationRates, (const void *handle, utilization *
 
 #define MAX_USERS 65
 
-/* Those that take memory of a device: this process, if it does, and the others. Says how
- * many there are; whether there is room for them. */
+/* The processes with memory of a device: this one, if it has any, and the others.
+ * Writes their number; returns whether there is room for them. */
 static int
 list_users(const void *handle, unsigned int *count, ml_phantom_user users[MAX_USERS])
 {
@@ -389,7 +388,7 @@ ML_EXPORT(int, nvmlDeviceGetComputeRunningProcesses_v3,
     return nvmlDeviceGetComputeRunningProcesses_v2(handle, count, processes);
 }
 
-/* As cudaDeviceCanAccessPeer says. */
+/* As cudaDeviceCanAccessPeer. */
 ML_EXPORT(int, nvmlDeviceGetP2PStatus,
           (const void *handle, const void *peer, int capability, int *status))
 {
@@ -401,7 +400,7 @@ ML_EXPORT(int, nvmlDeviceGetP2PStatus,
     return SUCCESS;
 }
 
-/* All zeros is a GPU in no fabric. torch 2.13 asserts that this call succeeds. */
+/* All zeros: a GPU without a fabric.  torch 2.13 asserts that this call succeeds. */
 ML_EXPORT(int, nvmlDeviceGetGpuFabricInfoV, (const void *handle, unsigned int *info))
 {
     if (device_of(handle) < 0) {

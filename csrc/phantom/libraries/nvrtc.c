@@ -1,5 +1,4 @@
-/* NVRTC: kernels that torch compiles while it runs. They compile to nothing.
- */
+/* NVRTC: kernels that torch compiles at run time.  The result is empty. */
 #include "phantom.h"
 
 ML_EXPORT(int, nvrtcVersion, (int *major, int *minor))

@@ -1,9 +1,8 @@
-/* What Triton asks of the driver beyond what torch does: its kernels are compiled as for
- * the GPU, loaded and launched, and never run.
+/* Triton's calls of the driver beyond torch's.  Kernels are compiled for the GPU,
+ * loaded and launched, but never run.
  *
- * Triton links its own module with libcuda.so.1, which is this library's SONAME;
- * memlab/phantom_driver is where it finds it.
- */
+ * Triton links its own module with libcuda.so.1, the SONAME of this library, and finds
+ * it in memlab/phantom_driver. */
 #include "phantom.h"
 
 /* torch's own launcher of Triton's kernels loads them from files. */
@@ -13,7 +12,7 @@ ML_EXPORT(int, cuModuleLoad, (void **module))
     return ML_CU_SUCCESS;
 }
 
-/* Of a kernel nothing but these is told, as by cudaFuncGetAttributes: it spills no
+/* Only these facts of a kernel are reported, as by cudaFuncGetAttributes: it spills no
  * register and has no memory of its own. */
 enum {
     MAX_THREADS_PER_BLOCK = 0,
@@ -28,8 +27,8 @@ ML_EXPORT(int, cuFuncGetAttribute, (int *value, int attribute))
     return ML_CU_SUCCESS;
 }
 
-/* The one that Triton sets is the size of what printf of a kernel may hold, for which a
- * GPU's memory is taken when the first such kernel is loaded; none is taken here. */
+/* Triton sets the size of a kernel's printf buffer.  A GPU takes memory for it when the
+ * first such kernel is loaded; the phantom takes none. */
 ML_EXPORT(int, cuCtxGetLimit, (size_t * value))
 {
     *value = 1 << 20;
@@ -52,7 +51,7 @@ ML_EXPORT(int, cuPointerGetAttribute, (void *value, int attribute, uintptr_t add
     return ML_CU_SUCCESS;
 }
 
-/* A cluster is of at most eight blocks, and one fits where its blocks do. */
+/* A cluster has at most eight blocks, and fits if its blocks fit. */
 ML_EXPORT(int, cuOccupancyMaxActiveClusters, (int *clusters))
 {
     *clusters = ml_phantom_configure()->gpu->processors / 8;

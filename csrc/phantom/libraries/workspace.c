@@ -1,12 +1,13 @@
-/* cuDNN's heuristics, a trained model, choose an engine for a convolution, and that
- * decides the workspace. It takes one of few forms: nothing; the tensors turned to
- * channels last, or back; that with the output written in place; channels filled up to
- * what tensor cores take; partial sums, one for each image. The rest of it, sums of
- * tiles above all, depends on the channels and the filter, seldom on the batch.
+/* Workspaces of convolutions.  cuDNN's heuristics, a trained model, choose an engine,
+ * which decides the workspace.
  *
- * So a convolution is given the form and the rest of the measured one that is most like
- * it: what was measured comes out to the byte, at other batches nearly so.
- */
+ * A workspace has one of few forms: nothing; the tensors converted to channels last or
+ * back; the same with the output written in place; channels padded for tensor cores;
+ * partial sums for each image.  The rest, mostly sums of tiles, depends on the channels
+ * and the filter, seldom on the batch.
+ *
+ * So a convolution gets the form and the rest of the most similar measured one.
+ * Measured shapes are exact to the byte, and other batches nearly so. */
 #include "libraries/workspace.h"
 
 #include <stddef.h>
@@ -38,10 +39,10 @@ static const measured table[] = {
 
 enum {
     FORM_NOTHING,
-    FORM_TURNED,   /* to the layout of the kernel, channels filled up */
-    FORM_FUSED,    /* the same, the output written in its own layout */
-    FORM_UNFILLED, /* all three turned, channels not filled up */
-    FORM_TWICE,    /* grouped: input and output turned there and back */
+    FORM_TURNED,   /* in the kernel's layout, channels padded */
+    FORM_FUSED,    /* the same, with the output in its own layout */
+    FORM_UNFILLED, /* all three converted, channels not padded */
+    FORM_TWICE,    /* grouped: input and output converted and back */
     FORM_PARTIALS, /* a filter in float32 for each image */
     FORMS,
 };
@@ -52,7 +53,7 @@ fill_up(int64_t channels, int64_t unit)
     return (channels + unit - 1) / unit * unit;
 }
 
-/* The bytes of each form; -1 where it does not apply. */
+/* The bytes of each form; -1: it does not apply. */
 static void
 get_forms(const ml_convolution *of, int64_t forms[FORMS])
 {
@@ -98,7 +99,7 @@ get_forms(const ml_convolution *of, int64_t forms[FORMS])
 
 /* --- Likeness -------------------------------------------------------------------------- */
 
-/* 16 times the binary logarithm, straight between powers of two; of 0: 0. */
+/* 16 times the binary logarithm, linear between powers of two; 0 for 0. */
 static int64_t
 logarithm(int64_t value)
 {
@@ -141,8 +142,9 @@ get_measured(const measured *row, const ml_convolution *asked)
     };
 }
 
-/* What tells one choice of engine from another, and its weight: of an octave, a unit or
- * a flag. The weights are those that found the likest best among what was measured. */
+/* Features that distinguish one choice of engine from another, with weights per octave,
+ * unit or flag.  These weights found the most similar shapes best among the
+ * measurements. */
 #define FEATURES(XX) \
     XX(logarithm(of->batch), 20) \
     XX(logarithm(of->inputs), 50) \
@@ -184,7 +186,7 @@ get_features(const ml_convolution *of, int64_t features[FEATURE_COUNT])
 #undef XX
 }
 
-/* The bytes that a row says for such a call; -1 where that was not measured. */
+/* The bytes of such a call in a row; -1: not measured. */
 static int64_t
 get_cell(const measured *row, const ml_convolution *asked)
 {
@@ -203,7 +205,7 @@ get_cell(const measured *row, const ml_convolution *asked)
     return bytes;
 }
 
-/* The measured convolution that is most like `asked`, and its bytes. */
+/* The measured convolution most similar to `asked`, and its bytes. */
 static const measured *
 find_nearest(const ml_convolution *asked, int64_t *bytes)
 {
@@ -244,7 +246,7 @@ tensor_bytes(const ml_convolution *of)
 int64_t
 ml_convolution_workspace(const ml_convolution *of)
 {
-    /* Sums of tiles take at most so much: a tile of 64 KiB on each multiprocessor. */
+    /* Sums of tiles take at most a tile of 64 KiB per multiprocessor. */
     const int64_t tiles = 132 << 16;
     int64_t bytes = 0, of_row[FORMS], forms[FORMS];
     const measured *row = find_nearest(of, &bytes);

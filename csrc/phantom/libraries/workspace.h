@@ -1,8 +1,6 @@
-/* What a convolution takes beside its result.
+/* The workspace of a convolution.
  *
- * Owns: the measured workspaces and the rule that carries them over to other
- * shapes.
- */
+ * Owns the measured workspaces, and the rule that extends them to other shapes. */
 #ifndef ML_PHANTOM_WORKSPACE_H
 #define ML_PHANTOM_WORKSPACE_H
 
@@ -16,15 +14,15 @@ enum {
 };
 
 typedef struct {
-    int direction;  /* of those above */
+    int direction;  /* number of those above */
     int dimensions; /* spatial */
     int64_t batch, inputs, outputs;
     int64_t filter_inputs; /* channels: fewer than `inputs` in a grouped convolution */
     int64_t taps;          /* elements of a filter's plane */
-    int64_t plane, made;   /* elements of a plane of the input, of the output */
+    int64_t plane, made;   /* elements of an input plane, of an output plane */
     int64_t stride;
     int64_t element; /* bytes */
-    bool bfloat;     /* where `element` is 2: not float16 */
+    bool bfloat;     /* with `element` 2: not float16 */
     bool channels_last;
 } ml_convolution;
 

@@ -1,4 +1,4 @@
-/* The answer to "what to change" as a Python dict.  See advice_dict.h. */
+/* Makes the answer to "what to change" a Python dict.  See advice_dict.h. */
 #include "dicts/advice_dict.h"
 
 #include "core/base/base.h"
@@ -8,7 +8,7 @@
 #include "dicts/peak_dict.h"
 #include "dicts/trial_dict.h"
 
-/* What AFTER is less than BEFORE, below 0 where it is more. */
+/* BEFORE minus AFTER; negative if AFTER is more. */
 static PyObject *
 saving(uint64_t before, uint64_t after)
 {

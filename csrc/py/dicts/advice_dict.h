@@ -1,6 +1,6 @@
 /* The answer to "what to change" as a Python dict.
  *
- * Owns its keys, those of memlab/_answers/; all figures are advice.h's. */
+ * Owns its keys, which memlab/_answers/ documents; advice.h owns the figures. */
 #ifndef ML_PY_ADVICE_DICT_H
 #define ML_PY_ADVICE_DICT_H
 
@@ -8,17 +8,16 @@
 #include "core/recording/recording.h"
 #include "state.h"
 
-/* New reference: advice on DEVICE, which must exist in RECORDING, for MEMORY bytes, an int
- * or None.  Raises ValueError for what is no size, memlab.Error for a device whose
+/* New reference: advice on DEVICE, which must exist in RECORDING, for MEMORY bytes (int
+ * or None).  Raises ValueError for an invalid size, memlab.Error for a device whose
  * allocator has no segments, MemoryError. */
 PyObject *ml_py_advice(ml_state *state, const ml_recording *recording, int device,
                        PyObject *memory);
 
-/* New reference: item INDEX of ADVICES, as in that list, with an
- * exception set where it is NULL. */
+/* New reference: item INDEX of ADVICES, as in that list; NULL with an exception. */
 PyObject *ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
                             size_t index);
-/* DICT with "file", "line" and "function" of FRAME, all empty for frame 0. */
+/* Sets "file", "line" and "function" of DICT from FRAME, all empty for frame 0. */
 int ml_py_set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame);
 
 #endif

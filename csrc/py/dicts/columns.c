@@ -95,7 +95,7 @@ column_view(const ml_column_table_column *column)
     return typed;
 }
 
-/* The columns of TABLE are freed one by one, so that there are never two of all. */
+/* Frees TABLE's columns one by one, so that at most one exists twice. */
 static PyObject *
 table_dict(ml_column_table *table)
 {

@@ -1,6 +1,6 @@
-/* Tables of a recording as Python's buffers: a method of memlab._core.Recording.
+/* Tables of a recording as Python buffers: a method of memlab._core.Recording.
  *
- * Owns its arguments; which tables and columns there are is recording_tables.h's. */
+ * Owns its arguments; recording_tables.h owns the tables and columns. */
 #ifndef ML_PY_COLUMNS_H
 #define ML_PY_COLUMNS_H
 
@@ -12,7 +12,8 @@ extern const char ml_columns_doc[];
 PyObject *ml_py_columns(ml_state *state, const ml_recording *recording, PyObject *args,
                         PyObject *kwargs);
 
-/* By column, what its numbers stand for: new dict of tuples of str; NULL with MemoryError. */
+/* By column, the meaning of its numbers: new dict of tuples of str; NULL with
+ * MemoryError. */
 PyObject *ml_columns_texts(void);
 
 #endif

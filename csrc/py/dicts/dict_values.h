@@ -1,7 +1,7 @@
-/* Values of the dicts that answers are given as.
+/* Values of the dicts that represent answers.
  *
- * For the files that make such dicts; static, and of names without a prefix, as these files
- * consist of little else. */
+ * For the files that make such dicts.  Functions are static and have no prefix, because
+ * those files use little else. */
 #ifndef ML_PY_DICT_VALUES_H
 #define ML_PY_DICT_VALUES_H
 
@@ -16,7 +16,7 @@ number(uint64_t value)
     return PyLong_FromUnsignedLongLong(value);
 }
 
-/* Names from files may hold what is no UTF-8: shown, never refused. */
+/* Names from files may be invalid UTF-8: they are shown, never refused. */
 static inline PyObject *
 text(ml_string string)
 {
@@ -24,15 +24,15 @@ text(ml_string string)
                                 "backslashreplace");
 }
 
-/* The same of bytes that end with a NUL. */
+/* The same for NUL-terminated bytes. */
 static inline PyObject *
 text_at(const char *bytes)
 {
     return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "backslashreplace");
 }
 
-/* Sets LIST to a list of COUNT items, each what the expression ITEM makes, in which INDEX is
- * its number; to NULL, with an exception set, where one cannot be made. */
+/* Sets LIST to a list of COUNT items.  The expression ITEM makes one, whose number is
+ * INDEX.  On failure LIST is NULL with an exception. */
 #define FILL_LIST(list, index, count, item) \
     do { \
         (list) = PyList_New((Py_ssize_t)(count)); \

@@ -1,12 +1,11 @@
-/* What of one device's memory is more than of another's, as a dict.  See
- * difference_dict.h. */
+/* Makes the difference of two devices' memory a dict.  See difference_dict.h. */
 #include "dicts/difference_dict.h"
 
 #include "core/base/base.h"
 #include "core/show/draw/difference_page.h"
 #include "dicts/dict_values.h"
 
-/* Of sizes as a file may say them, which no 64 bits with a sign hold. */
+/* Sizes from a file may differ by more than a signed 64-bit integer holds. */
 static PyObject *
 difference_of(const ml_two *two)
 {
@@ -108,7 +107,7 @@ modules_list(const ml_difference_part *part)
     return list;
 }
 
-/* None where it is not known. */
+/* None if unknown. */
 static PyObject *
 instant_dict(const ml_difference_instant *at)
 {
@@ -136,7 +135,7 @@ part_dict(const ml_difference_part *part)
     return dict;
 }
 
-/* The instant's, with those of the phases. */
+/* The difference at the instant, and at each phase's peak. */
 static PyObject *
 difference_dict(const ml_difference *difference)
 {
@@ -161,7 +160,7 @@ difference_dict(const ml_difference *difference)
     return dict;
 }
 
-/* The answer to ASK, or NULL with an exception. */
+/* The answer to ASK; NULL with an exception. */
 static ml_difference *
 answer(ml_state *state, const ml_difference_ask *ask)
 {

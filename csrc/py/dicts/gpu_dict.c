@@ -1,4 +1,4 @@
-/* The account of a whole GPU as a Python dict.  See gpu_dict.h. */
+/* Makes the account of a whole GPU a Python dict.  See gpu_dict.h. */
 #include "dicts/gpu_dict.h"
 
 #include "core/base/base.h"
@@ -6,7 +6,7 @@
 #include "core/record/recorder.h"
 #include "core/record/sampler.h"
 
-/* Those whose memory is the process's or a GPU's; a script's is neither. */
+/* Sources with real memory, of the process or a GPU; a script's is neither. */
 static const char *const sampled_sources[] = {"cuda", "cpu"};
 
 static PyObject *
@@ -57,7 +57,7 @@ set_after(PyObject *dict, uint64_t time, int64_t after)
 static int
 set_host(PyObject *dict, const uint64_t values[ML_NOTE_VALUES])
 {
-    /* Recordings have what torch counted wrongly, from before that was left out. */
+    /* Older recordings include torch's wrong counts. */
     const uint64_t in_use = values[1] <= values[2] ? values[1] : ML_NOTE_UNKNOWN;
     if (ml_py_set(dict, "rss_bytes", known(values[0])) < 0 ||
         ml_py_set(dict, "pinned_allocated_bytes", known(in_use)) < 0) {

@@ -1,4 +1,5 @@
-/* The answer to "which lines leave memory behind step by step".  See growth_dict.h. */
+/* Makes the answer to "which lines leave memory behind step by step" a dict.  See
+ * growth_dict.h. */
 #include "dicts/growth_dict.h"
 
 #include "core/base/base.h"
@@ -31,7 +32,7 @@ ml_py_set_growing(PyObject *dict, const ml_recording *recording,
     return ml_py_set(dict, "holder", text(recording->strings[growing->holder]));
 }
 
-/* Where the blocks to ask about lie. */
+/* Addresses of the blocks to look up. */
 static PyObject *
 address_list(const ml_analysis *analysis, const ml_growing *growing)
 {

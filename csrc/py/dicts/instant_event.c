@@ -1,10 +1,10 @@
-/* Which event an instant is, for Python.  See instant_event.h. */
+/* Finds the event of an instant, for Python.  See instant_event.h. */
 #include "dicts/instant_event.h"
 
 #include "core/analysis/answers/instant.h"
 #include "core/base/base.h"
 
-/* ARG, a whole number that is not negative.  0 or -1 with an exception. */
+/* Sets *OUT to ARG, a non-negative int.  0 or -1 with an exception. */
 static int
 number_of(PyObject *arg, uint64_t *out)
 {

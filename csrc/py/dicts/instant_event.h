@@ -1,15 +1,16 @@
-/* Which event an instant is, for Python: the words for those that a recording has not.
+/* The event of an instant, for Python, and the errors for instants that a recording
+ * lacks.
  *
- * The rules are instant.h's. */
+ * instant.h has the rules. */
 #ifndef ML_PY_INSTANT_EVENT_H
 #define ML_PY_INSTANT_EVENT_H
 
 #include "core/recording/recording.h"
 #include "state.h"
 
-/* Each gives the index of an event of DEVICE, which exists, as an int, or NULL with
- * ValueError for an instant that RECORDING does not have, or what the argument's conversion
- * raises. */
+/* Each returns the index of an event of DEVICE, which must exist, as an int.  NULL with
+ * ValueError for an instant that RECORDING lacks, or the error of the argument's
+ * conversion. */
 PyObject *ml_py_event_at(const ml_recording *recording, size_t device, PyObject *time);
 PyObject *ml_py_event_in_step(ml_state *state, const ml_recording *recording,
                               size_t device, PyObject *step);

@@ -17,7 +17,7 @@ path_of(const ml_module_tree *tree, uint32_t node)
     return path;
 }
 
-/* What a node and a row of it have in common. */
+/* Keys common to a node and its row. */
 static PyObject *
 named_dict(const ml_module_tree *tree, uint32_t id, ml_peak_sum sum)
 {
@@ -35,7 +35,7 @@ named_dict(const ml_module_tree *tree, uint32_t id, ml_peak_sum sum)
     return dict;
 }
 
-/* The children of node ID, with theirs: no more levels than twice ML_MODULE_DEPTH. */
+/* The children of node ID, recursively, at most twice ML_MODULE_DEPTH levels. */
 static PyObject *
 children_list(const ml_module_tree *tree, uint32_t id)
 {

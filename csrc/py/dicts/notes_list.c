@@ -1,4 +1,5 @@
-/* The notes of a recording as Python objects: one dict a note, of every kind alike. */
+/* Makes a recording's notes Python objects: one dict a note, with equal keys for every
+ * kind. */
 #include "dicts/notes_list.h"
 
 #include "dicts/dict_values.h"
@@ -20,7 +21,7 @@ values_list(const ml_note *note)
     return values;
 }
 
-/* RANK is whose it is, or NULL. */
+/* RANK: the note's rank; NULL: none. */
 static PyObject *
 note_dict(const ml_recording *recording, const ml_rank *rank, const ml_note *note)
 {
@@ -47,7 +48,7 @@ note_dict(const ml_recording *recording, const ml_rank *rank, const ml_note *not
     return dict;
 }
 
-/* A list of NOTES, of COUNT. */
+/* A list of the COUNT NOTES. */
 static PyObject *
 notes_of(const ml_recording *recording, const ml_rank *rank, const ml_note *notes,
          size_t count)
@@ -57,7 +58,7 @@ notes_of(const ml_recording *recording, const ml_rank *rank, const ml_note *note
     return list;
 }
 
-/* Of all ranks, one behind the other. */
+/* The notes of all ranks, rank by rank. */
 static PyObject *
 notes_by_rank(const ml_recording *recording)
 {

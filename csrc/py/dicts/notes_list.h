@@ -7,8 +7,7 @@
 
 #include "core/recording/recording.h"
 
-/* A new list of dicts, oldest first, of a merged recording rank by rank; or NULL with an
- * exception. */
+/* New list of dicts, oldest first (if merged, rank by rank); NULL with an exception. */
 PyObject *ml_py_notes(const ml_recording *recording);
 
 #endif

@@ -18,7 +18,7 @@ word(const char *bytes)
     return PyUnicode_FromString(bytes);
 }
 
-/* DICT with a file, line and function: of FRAME, all empty for frame 0. */
+/* Sets file, line and function of DICT from FRAME, all empty for frame 0. */
 static int
 set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame)
 {
@@ -30,7 +30,7 @@ set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame)
     return ml_py_set(dict, "function", text(recording->strings[f->name]));
 }
 
-/* The frame that called the line of CAUSE; None for none. */
+/* The frame that called the line of CAUSE; None if there is none. */
 static PyObject *
 caller_dict(const ml_recording *recording, const ml_cause *cause)
 {
@@ -121,7 +121,7 @@ unused_dict(const ml_oom *oom)
     return dict;
 }
 
-/* None for no block. */
+/* None if there is no block. */
 static PyObject *
 block_dict(const ml_recording *recording, const ml_oom *oom, const ml_oom_block *block)
 {
@@ -154,7 +154,8 @@ block_dict(const ml_recording *recording, const ml_oom *oom, const ml_oom_block 
     return dict;
 }
 
-/* Appends VALUE, whose reference is taken even on failure.  False on failure. */
+/* Appends VALUE, whose reference is taken even on failure.  Returns whether it
+ * succeeded. */
 static bool
 append(PyObject *list, PyObject *value)
 {
@@ -192,7 +193,7 @@ holes_list(const ml_recording *recording, const ml_oom *oom)
     return list;
 }
 
-/* None where nothing fits. */
+/* None if nothing fits. */
 static PyObject *
 fit_dict(const ml_recording *recording, const ml_oom *oom)
 {
@@ -239,7 +240,7 @@ growing_dict(const ml_oom_growing *line)
     return dict;
 }
 
-/* None where memory did not grow. */
+/* None if memory did not grow. */
 static PyObject *
 growth_dict(const ml_oom *oom)
 {

@@ -1,6 +1,6 @@
 /* The answer to "why was it out of memory" as a Python dict.
  *
- * Owns the keys of docs/REPORT.md; all figures are oom.h's. */
+ * Owns the keys in docs/REPORT.md; oom.h owns the figures. */
 #ifndef ML_PY_OOM_DICT_H
 #define ML_PY_OOM_DICT_H
 

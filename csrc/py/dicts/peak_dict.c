@@ -43,7 +43,7 @@ instant_dict(const ml_peak *peak)
     return dict;
 }
 
-/* Bytes by name, of those that are not 0. */
+/* Bytes by name, without zeros. */
 static PyObject *
 bytes_dict(const uint64_t *bytes, unsigned count, const char *(*name)(unsigned))
 {
@@ -252,7 +252,7 @@ size_dict(unsigned group, const ml_peak_sum *sum)
     return dict;
 }
 
-/* The groups that have blocks, the largest sizes first. */
+/* Groups with blocks, the largest sizes first. */
 static PyObject *
 sizes_list(const ml_peak *peak)
 {

@@ -3,7 +3,7 @@
 
 #include "dicts/dict_values.h"
 
-/* None where KNOWN is false. */
+/* None unless KNOWN. */
 static PyObject *
 maybe(bool known, long long value)
 {
@@ -28,7 +28,7 @@ clock_dict(const ml_rank *rank)
     return dict;
 }
 
-/* The devices of RANK, or all of a recording that is not merged. */
+/* The devices of RANK, or all devices of a recording that is not merged. */
 static PyObject *
 devices_list(const ml_recording *recording, const ml_rank *rank)
 {

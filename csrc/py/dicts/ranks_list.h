@@ -1,6 +1,6 @@
 /* The ranks of a recording as Python objects.
  *
- * Owns the keys of docs/REPORT.md; all figures are merge.h's. */
+ * Owns the keys in docs/REPORT.md; merge.h owns the figures. */
 #ifndef ML_PY_RANKS_LIST_H
 #define ML_PY_RANKS_LIST_H
 

@@ -1,24 +1,24 @@
-/* A recording as a Python dictionary: the schema's constructors on a stack of values,
- * as an unpickler has it.
+/* Makes a recording a Python dictionary, with the schema's constructors on a stack of
+ * values, as an unpickler works.
  *
- * A Python exception stays set where the builder's error says that it failed. */
+ * While the builder reports failure, a Python exception is set. */
 #include "dicts/snapshot_dict.h"
 
 #include "core/base/base.h"
 #include "core/file/snapshot/torch_schema.h"
 
-/* Snapshot, devices, device, segments, segment, blocks, block, frames, frame. */
+/* Depth: snapshot, devices, device, segments, segment, blocks, block, frames, frame. */
 #define NESTING 16
 
 typedef struct level {
     enum ml_value_kind kind;
-    size_t start; /* stack depth at its opening */
+    size_t start; /* the stack's depth at its opening */
 } level;
 
 typedef struct maker {
-    ml_builder builder; /* first, so that its address is the maker's */
+    ml_builder builder; /* first, so that a builder's address is the maker's */
     const ml_recording *recording;
-    PyObject **stack; /* owned, and so is each value */
+    PyObject **stack; /* owned, with its values */
     size_t depth;
     size_t stack_capacity;
     level levels[NESTING];
@@ -42,7 +42,7 @@ fail(maker *m, int error)
     }
 }
 
-/* Takes over the reference VALUE; NULL means that an exception is set. */
+/* Takes the reference VALUE; NULL: an exception is set. */
 static void
 push(maker *m, PyObject *value)
 {
@@ -225,8 +225,8 @@ make_snapshot(maker *m)
     if (m->strings == NULL || m->shared[0] == NULL || m->shared[1] == NULL) {
         return PyErr_NoMemory();
     }
-    /* Nothing here is garbage yet, and the collector would look at all of it again
-     * and again. */
+    /* No object here is garbage yet, and the collector would visit all of them
+     * repeatedly. */
     int collecting = PyGC_Disable();
     ml_torch_schema_build(recording, 0, &m->builder);
     if (collecting) {

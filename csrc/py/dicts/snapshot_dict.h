@@ -1,6 +1,6 @@
-/* A recording as the Python dictionary that torch.cuda.memory._snapshot() returns.
+/* A recording as the Python dictionary of torch.cuda.memory._snapshot().
  *
- * Owns the schema's constructors for Python objects; the keys are the schema's. */
+ * Owns the schema's constructors for Python objects; the schema has the keys. */
 #ifndef ML_PY_SNAPSHOT_DICT_H
 #define ML_PY_SNAPSHOT_DICT_H
 
@@ -8,9 +8,9 @@
 
 #include "core/recording/recording.h"
 
-/* New reference: the same dictionary as loading the pickle that ml_pickle_write makes
- * of RECORDING without options, with the same objects shared.  NULL with MemoryError,
- * or UnicodeDecodeError for a string that is not UTF-8. */
+/* New reference: equal to loading the pickle that ml_pickle_write makes of RECORDING
+ * without options, with the same objects shared.  NULL with MemoryError, or
+ * UnicodeDecodeError for an invalid string. */
 PyObject *ml_py_snapshot(const ml_recording *recording);
 
 #endif

@@ -1,4 +1,4 @@
-/* The answer to "what did memory do while each line ran" as a Python dict.  See
+/* Makes the answer to "what did memory do while each line ran" a Python dict.  See
  * stack_lines_dict.h. */
 #include "dicts/stack_lines_dict.h"
 
@@ -23,7 +23,7 @@ line_dict(const ml_stack_line *line)
     return dict;
 }
 
-/* The function of COUNT lines, which come one after the other. */
+/* The function with the next COUNT lines. */
 static PyObject *
 function_dict(const ml_stack_line *lines, size_t count)
 {

@@ -1,6 +1,6 @@
 /* The answer to "what did memory do while each line ran" as a Python dict.
  *
- * Owns the keys of docs/REPORT.md; all figures are stack_lines.h's. */
+ * Owns the keys in docs/REPORT.md; stack_lines.h owns the figures. */
 #ifndef ML_PY_STACK_LINES_DICT_H
 #define ML_PY_STACK_LINES_DICT_H
 

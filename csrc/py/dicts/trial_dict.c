@@ -1,4 +1,4 @@
-/* The answer to "what if" as a Python dict.  See trial_dict.h. */
+/* Makes the answer to "what if" a Python dict.  See trial_dict.h. */
 #include "dicts/trial_dict.h"
 
 #include "core/analysis/analysis.h"
@@ -37,7 +37,7 @@ ml_py_doubts(uint32_t doubts)
     return list;
 }
 
-/* The line of the request that failed first; NULL with an exception set. */
+/* The line of the first failed request; NULL with an exception. */
 static PyObject *
 oom_dict(const ml_recording *recording, int device, const ml_whatif *whatif)
 {
@@ -171,7 +171,7 @@ ml_py_memory(PyObject *memory, uint64_t *out)
     return 0;
 }
 
-/* CONF, a str or None, as bytes that end with a NUL; *OUT is NULL for None. */
+/* Sets *OUT to CONF, a str or None, as NUL-terminated bytes; NULL for None. */
 static int
 conf_of(PyObject *conf, const char **out)
 {

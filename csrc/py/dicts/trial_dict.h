@@ -1,24 +1,24 @@
-/* What a trial of a recorded run came to, as Python dicts. */
+/* Results of a recorded run's trials as Python dicts. */
 #ifndef ML_PY_TRIAL_DICT_H
 #define ML_PY_TRIAL_DICT_H
 
 #include "core/recording/recording.h"
 #include "state.h"
 
-/* What would have come of DEVICE under CONF, a str or None, with MEMORY bytes, an int or
- * None, as a dict.  Raises ValueError for what torch would not take, memlab.Error for a
- * device whose allocator has no segments, MemoryError. */
+/* A dict: the run on DEVICE under CONF (str or None) with MEMORY bytes (int or None).
+ * Raises ValueError for settings that torch would refuse, memlab.Error for a device
+ * whose allocator has no segments, MemoryError. */
 PyObject *ml_py_replay(ml_state *state, const ml_recording *recording, int device,
                        PyObject *conf, PyObject *memory);
 
-/* What other answers from trials share.  A list of what is in DOUBTS, bits by enum ml_doubt;
- * new reference or NULL. */
+/* Shared by answers from trials.  A list of the doubts in DOUBTS, bits by enum
+ * ml_doubt; new reference or NULL. */
 PyObject *ml_py_doubts(uint32_t doubts);
-/* MEMORY, an int above 0 or None, in bytes, UINT64_MAX for None.  0, or -1 with an
- * exception set. */
+/* Sets *OUT to MEMORY, an int above 0, in bytes; UINT64_MAX for None.  0, or -1 with an
+ * exception. */
 int ml_py_memory(PyObject *memory, uint64_t *out);
-/* Sets the exception for ERROR of what is tried on a recording; PROBLEM is a sentence on
- * settings, or "".  Returns NULL. */
+/* Sets the exception for ERROR of a trial; PROBLEM is a sentence on settings, or "".
+ * Returns NULL. */
 PyObject *ml_py_raise_trial(ml_state *state, int error, const char *problem);
 
 /* The settings with which DEVICE would have reserved least, with MEMORY as above, as a dict.

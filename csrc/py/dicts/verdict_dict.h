@@ -1,6 +1,6 @@
 /* The verdict on a run as a Python dict.
  *
- * Owns its keys, those of memlab/_answers/; all figures are run_verdict.h's. */
+ * Owns its keys, which memlab/_answers/ documents; run_verdict.h owns the figures. */
 #ifndef ML_PY_VERDICT_DICT_H
 #define ML_PY_VERDICT_DICT_H
 

@@ -1,4 +1,4 @@
-/* Files of foreign origin as Python objects: a walk over a checked value tree. */
+/* Makes files of foreign origin Python objects: a walk over a checked value tree. */
 #include "files/load.h"
 
 #include "core/base/base.h"
@@ -15,7 +15,7 @@ ml_py_raise_read(const ml_read_error *error, PyObject *error_class)
     return NULL;
 }
 
-/* MADE holds what was made of each shared node so far, by node id; owned. */
+/* MADE, owned, has the object of each shared node so far, by node id. */
 static PyObject *make(PyObject **made, ml_value value);
 
 static PyObject *
@@ -23,7 +23,7 @@ make_dict(PyObject **made, const ml_array *array)
 {
     PyObject *dict = PyDict_New();
     for (uint32_t i = 0; dict != NULL && i < array->count; i += 2) {
-        /* Hashing a tuple of shared tuples could take for ever. */
+        /* The hash of a tuple of shared tuples could take exponential time. */
         if (ml_kind_is_array(ml_value_kind(array->items[i]))) {
             PyErr_SetNone(PyExc_TypeError);
             Py_CLEAR(dict);
@@ -108,7 +108,7 @@ make_text(const ml_text *text)
     return string;
 }
 
-/* Recursion is safe: ml_tree_check has bounded the depth and excluded cycles. */
+/* Recursion is safe: ml_tree_check has limited the depth and excluded cycles. */
 static PyObject *
 make_shared(PyObject **made, ml_value value, enum ml_value_kind kind)
 {
@@ -158,8 +158,8 @@ make_root(const ml_tree *tree)
     if (made == NULL) {
         return PyErr_NoMemory();
     }
-    /* Nothing here is garbage yet, and the collector would look at all of it again
-     * and again. */
+    /* No object here is garbage yet, and the collector would visit all of them
+     * repeatedly. */
     int collecting = PyGC_Disable();
     PyObject *root = make(made, tree->root);
     for (size_t i = 0; i < tree->node_count; i++) {

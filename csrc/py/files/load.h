@@ -1,6 +1,6 @@
 /* Files of foreign origin as Python objects.
  *
- * Owns the step from value trees to Python. */
+ * Owns the conversion of value trees to Python objects. */
 #ifndef ML_PY_LOAD_H
 #define ML_PY_LOAD_H
 
@@ -8,10 +8,9 @@
 
 #include "core/file/snapshot/value.h"
 
-/* What pickle.loads(BYTES_LIKE) gives for plain data, without running anything: new
- * reference.  Objects that the file shares are shared.  On failure raises ERROR_CLASS
- * with one argument, the clause of ml_read_error; MemoryError; or TypeError where
- * BYTES_LIKE has no buffer. */
+/* New reference: pickle.loads(BYTES_LIKE) for plain data, without executing anything.
+ * Objects shared in the file stay shared.  Raises ERROR_CLASS with one argument, the
+ * clause of ml_read_error; MemoryError; or TypeError if BYTES_LIKE has no buffer. */
 PyObject *ml_py_load(PyObject *bytes_like, PyObject *error_class);
 
 /* Raises ERROR as above and returns NULL. */

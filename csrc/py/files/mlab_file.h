@@ -1,19 +1,19 @@
-/* Files that are written while a recording is made, as Python sees them. */
+/* .mlab files, for Python. */
 #ifndef ML_PY_MLAB_FILE_H
 #define ML_PY_MLAB_FILE_H
 
 #include "core/file/mlab/mlab_reader.h"
 #include "state.h"
 
-/* The recording in the .mlab file at PATH, a bytes object of the file system's encoding,
- * and in *ABOUT a new dict of what the file tells of its making.  NULL with an exception:
- * OSError, or memlab.SnapshotError. */
+/* The recording in the .mlab file at PATH, bytes in the file system's encoding.
+ * *ABOUT: new dict about the file's making.  NULL with OSError or
+ * memlab.SnapshotError. */
 ml_recording *ml_py_read_mlab(ml_state *state, PyObject *path, PyObject **about);
 
-/* What INFO tells, as a dict, of a file that a process has LOCKED to write it: new
- * reference, or NULL. */
+/* New dict from INFO.  LOCKED: a process has the file locked to write it.  NULL on
+ * failure. */
 PyObject *ml_py_about_mlab(const ml_mlab_info *info, bool locked);
-/* Whether a process holds the open file to write it. */
+/* Whether a process has the open file locked to write it. */
 bool ml_py_mlab_locked(int descriptor);
 
 #endif

@@ -8,7 +8,7 @@
 #include "core/show/draw/segments_page.h"
 #include "core/show/draw/timeline_page.h"
 
-/* The device index ARG, or ML_ALL_DEVICES for None.  0, or -1 with an exception. */
+/* The device index ARG; ML_ALL_DEVICES for None.  0, or -1 with an exception. */
 static int
 device_of(const ml_recording *recording, PyObject *arg, size_t *device)
 {
@@ -29,7 +29,7 @@ device_of(const ml_recording *recording, PyObject *arg, size_t *device)
     return 0;
 }
 
-/* What BUFFER holds, which is taken down, unless RESULT is an error. */
+/* The bytes of BUFFER, which is freed; NULL if RESULT is an error. */
 static PyObject *
 give(ml_state *state, int result, ml_buffer *buffer)
 {

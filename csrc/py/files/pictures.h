@@ -1,7 +1,8 @@
-/* Pictures of a recording, as bytes of SVG and HTML: methods of memlab._core.Recording.
+/* Pictures of a recording as bytes of SVG and HTML, and texts: methods of
+ * memlab._core.Recording.
  *
- * Owns their arguments; what they show is flame.h's, segments_page.h's, timeline_page.h's,
- * and that of texts torch_segsum.h's and torch_trace.h's. */
+ * Owns their arguments.  flame.h, segments_page.h, timeline_page.h, torch_segsum.h and
+ * torch_trace.h own the contents. */
 #ifndef ML_PY_PICTURES_H
 #define ML_PY_PICTURES_H
 
@@ -18,11 +19,11 @@ PyObject *ml_py_segments_page(ml_state *state, const ml_recording *recording,
                               PyObject *args, PyObject *kwargs);
 PyObject *ml_py_timeline_page(ml_state *state, const ml_recording *recording,
                               PyObject *args, PyObject *kwargs);
-/* Of what WRITE says of a device, ARG or None for all: the profile of stacks at the peak. */
+/* The profile of stacks at the peak, by WRITE, for the device ARG, or None for all. */
 PyObject *ml_py_stacks(ml_state *state, const ml_recording *recording, PyObject *arg,
                        int (*write)(const ml_recording *recording, size_t device,
                                     ml_buffer *out));
-/* New str of what WRITE says of RECORDING, or NULL with MemoryError. */
+/* New str of WRITE's text about RECORDING; NULL with MemoryError. */
 PyObject *ml_py_text(ml_state *state, const ml_recording *recording,
                      int (*write)(const ml_recording *recording, ml_buffer *out));
 

@@ -1,14 +1,14 @@
-/* Files that appear whole or not at all, written for Python.  See whole_file.h. */
+/* Writes files that appear whole or not at all, for Python.  See whole_file.h. */
 #include "files/whole_file.h"
 
 #include <errno.h>
 
 #include "core/base/base.h"
 
-/* WRITE's answer by which it says that it has set a Python exception. */
+/* WRITE's result if it has set a Python exception. */
 #define RAISED 1
 
-/* The ending of PATH's name with its dot; "" for none, or too long a one. */
+/* The suffix of PATH's name with its dot; "" if there is none or it is too long. */
 static const char *
 ending_of(const char *path)
 {
@@ -111,7 +111,7 @@ write_data(void *context, ml_outfile *file)
 
 typedef struct by_name {
     PyObject *writer;
-    PyObject *path; /* bytes: of the file that is wanted */
+    PyObject *path; /* bytes: the final file's path */
 } by_name;
 
 /* Calls the writer with the path of FILE's temporary file, with the GIL held. */
@@ -122,7 +122,7 @@ call_writer(const by_name *job, ml_outfile *file)
     const char *slash = strrchr(wanted, '/');
     Py_ssize_t folder = slash != NULL ? slash + 1 - wanted : 0;
     PyObject *path = PyBytes_FromStringAndSize(wanted, folder);
-    /* Clears PATH where it fails. */
+    /* On failure, clears PATH. */
     PyBytes_ConcatAndDel(&path, PyBytes_FromString(ml_outfile_temporary(file)));
     if (path == NULL) {
         return RAISED;

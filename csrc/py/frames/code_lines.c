@@ -1,4 +1,4 @@
-/* What lines of code say, between a recording and Python.  See code_lines.h. */
+/* Passes the text of code lines between a recording and Python.  See code_lines.h. */
 #include "frames/code_lines.h"
 
 #include "core/analysis/attribution/stack_facts.h"
@@ -7,13 +7,13 @@
 
 /* ---- Asked ---- */
 
-/* Frames whose lines are asked for, by their index in the list. */
+/* Frames whose lines are requested, by index in the list. */
 typedef struct asked {
     uint32_t *frames; /* owned */
     PyObject *list;   /* owned */
 } asked;
 
-/* As the program has it, so that it can be opened. */
+/* The program's own spelling, so that the file can be opened. */
 static PyObject *
 exact_text(ml_string string)
 {

@@ -1,4 +1,4 @@
-/* What lines of code say, asked of Python and told to it. */
+/* The text of code lines, requested from Python and returned to it. */
 #ifndef ML_PY_CODE_LINES_H
 #define ML_PY_CODE_LINES_H
 
@@ -7,12 +7,13 @@
 
 #include "core/recording/recording.h"
 
-/* Calls READ with a list of (file, function, line, user) of RECORDING's Python frames, and
- * adds the lines of code that it returns: (index in that list, text, qualname, first line,
- * last line, unix us of the file's last change) each.  0, or -1 with an exception. */
+/* Calls READ with a list of (file, function, line, user) of RECORDING's Python frames.
+ * Adds the code lines that READ returns: (index in that list, text, qualname, first
+ * line, last line, unix us of the file's last change) each.  0, or -1 with an
+ * exception. */
 int ml_py_ask_code(ml_recording *recording, PyObject *read);
 
-/* A new list of (file, function, line, text, qualname, first line, last line, changed), or
+/* New list of (file, function, line, text, qualname, first line, last line, changed);
  * NULL with an exception. */
 PyObject *ml_py_code_lines(const ml_recording *recording);
 

@@ -1,7 +1,7 @@
-/* Code objects: their texts, and the watch for their death.  See codes.h. */
+/* Reads code objects' texts and watches their deaths.  See codes.h. */
 #include "frames/codes.h"
 
-/* UTF-8 with lone surrogates encoded as they are, like every string of a recording. */
+/* UTF-8 with lone surrogates encoded as such, as in every string of a recording. */
 static size_t
 utf8_put(char *out, Py_UCS4 c)
 {
@@ -27,8 +27,8 @@ utf8_put(char *out, Py_UCS4 c)
     return 4;
 }
 
-/* The text of a str, in place where it is ASCII, else in BUFFER of ML_CODES_TEXT_BYTES.  Not by
- * PyUnicode_AsUTF8, which allocates and keeps a copy in the object. */
+/* The text of a str, in place if it is ASCII, else in BUFFER of ML_CODES_TEXT_BYTES.
+ * PyUnicode_AsUTF8 would allocate and keep a copy in the object. */
 static ml_slice
 unicode_text(PyObject *string, char *buffer)
 {
@@ -72,7 +72,7 @@ ml_codes_text(const PyCodeObject *code, ml_codes_buffers *buffers, bool with_lin
 #if PY_VERSION_HEX >= 0x030e0000
 #define hash_bytes Py_HashBuffer
 #else
-/* A pure function of the bytes, exported by every version but not always declared. */
+/* A pure function of the bytes.  Every version exports it; some do not declare it. */
 extern Py_hash_t _Py_HashBytes(const void *bytes, Py_ssize_t length);
 #define hash_bytes _Py_HashBytes
 #endif
@@ -80,7 +80,7 @@ extern Py_hash_t _Py_HashBytes(const void *bytes, Py_ssize_t length);
 uint64_t
 ml_codes_hash_now(PyObject *text)
 {
-    /* By PyObject_Hash a subclass's own method would run. */
+    /* PyObject_Hash would run a subclass's own method. */
     if (PyBytes_Check(text)) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"

@@ -1,9 +1,9 @@
-/* Python's code objects, as a walk over frames takes them: which one it is, what it says,
- * and when one dies.
+/* Python's code objects in a walk over frames: their identity, their texts, their
+ * deaths.
  *
- * A code object may die and another take its address, hence fingerprints, and the
- * copies of its texts that ml_stacks keeps.  But for ml_codes_watch all is for the
- * allocator callback: plain reads of an object that someone keeps alive. */
+ * A code object may die and another take its address.  Fingerprints, and the copies of
+ * texts in ml_stacks, detect this.  All functions but ml_codes_watch are safe in the
+ * allocator callback: plain reads of a live object. */
 #ifndef ML_CODES_H
 #define ML_CODES_H
 
@@ -17,7 +17,7 @@
 
 #include "core/stacks/stacks.h"
 
-/* A name that is not ASCII is transcoded; longer ones are cut. */
+/* Names that are not ASCII are transcoded; longer ones are cut. */
 #define ML_CODES_TEXT_BYTES 4096
 
 typedef struct ml_codes_buffers {
@@ -25,26 +25,28 @@ typedef struct ml_codes_buffers {
     char filename[ML_CODES_TEXT_BYTES];
 } ml_codes_buffers;
 
-/* Name, file and first line of CODE, with its line table where WITH_LINES; borrowed from
- * CODE and BUFFERS.  torch shows a frame by co_name, so memlab does. */
+/* Name, file and first line of CODE; with its line table if WITH_LINES.  Borrowed from
+ * CODE and BUFFERS.  Like torch, memlab shows co_name. */
 ml_code_text ml_codes_text(const PyCodeObject *code, ml_codes_buffers *buffers,
                            bool with_lines);
 
-/* From 3.12 on Python tells when a code object dies.  Until one does an instruction's
- * address stands for its code, and a stack is compared by these alone. */
+/* From 3.12 on, Python reports the death of a code object.  Until a death, an
+ * instruction's address identifies its code, and stacks are compared by addresses
+ * alone. */
 #if PY_VERSION_HEX >= 0x030c0000
 #define ML_CODES_WATCHED 1
-/* How many died, and what else makes a comparison by addresses wrong, from 1. */
+/* Number of deaths and of other events that invalidate comparison by address; starts at
+ * 1. */
 extern _Atomic uint64_t ml_codes_died;
-/* Whether Python tells; if not, every comparison has to read the code objects. */
+/* Whether Python reports deaths; if not, every comparison reads the code objects. */
 extern _Atomic bool ml_codes_watched;
 
-/* Asks Python to tell; once is enough.  With the GIL. */
+/* Asks Python for reports; once is enough.  With the GIL. */
 void ml_codes_watch(void);
 #endif
 
-/* Python's own hash of the content of TEXT, a str or bytes, which is then kept where Python
- * keeps it: whoever computes it stores the same word, GIL or not. */
+/* Python's hash of TEXT, a str or bytes, stored where Python stores it.  All threads
+ * compute the same word, with or without the GIL. */
 uint64_t ml_codes_hash_now(PyObject *text);
 
 static inline uint64_t
@@ -53,14 +55,14 @@ ml_codes_hash_of(PyObject *text, Py_hash_t kept)
     return __builtin_expect(kept != -1, 1) ? (uint64_t)kept : ml_codes_hash_now(text);
 }
 
-/* Tells apart code objects that lived at the same address.  When one dies its texts often
- * die with it, and those of the next take their addresses in the same order: nothing but
- * what they say will do. */
+/* Distinguishes code objects that lived at the same address.  When one dies, its texts
+ * often die too, and the next code's texts take their addresses in the same order.
+ * Only the texts' contents tell them apart. */
 static inline uint64_t
 ml_codes_print(const PyCodeObject *code)
 {
 #if PY_VERSION_HEX >= 0x030c0000
-    /* Never given twice; 0 once the interpreter has run out of numbers. */
+    /* Never reused; 0 once the interpreter has run out of numbers. */
     if (code->co_version != 0) {
         return code->co_version;
     }

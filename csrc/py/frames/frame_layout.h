@@ -1,15 +1,15 @@
-/* Where CPython keeps a thread's frames, version by version: how to get from one to the
- * next, and what of it a walk reads.
+/* CPython's layout of a thread's frames, by version: the way to the next frame, and the
+ * fields that a walk reads.
  *
- * With collector.c the only file that includes CPython's internal headers; frames.c,
- * frames_check.c and holders_frames.c include it, before anything that includes Python.h.
- * WALK_UNKNOWN is defined, to the reason, where the layout is not known. */
+ * This file and collector.c alone include CPython's internal headers.  frames.c,
+ * frames_check.c and holders_frames.c include this file before any that includes
+ * Python.h.  WALK_UNKNOWN is the reason, if the layout is unknown. */
 #ifndef ML_FRAME_LAYOUT_H
 #define ML_FRAME_LAYOUT_H
 
 #define PY_SSIZE_T_CLEAN
 #define Py_BUILD_CORE 1
-/* CPython's internal headers are not clean under our warnings. */
+/* CPython's internal headers cause warnings. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
 #include <Python.h>
@@ -42,7 +42,7 @@
 
 typedef PyFrameObject walk_frame;
 
-/* Positions are indices here: equal ones say nothing about their codes. */
+/* Positions are indices here: equal ones do not imply equal code. */
 #define POSITION_IN_GENERATOR ((uint64_t)0)
 
 static inline walk_frame *
@@ -63,7 +63,7 @@ walk_at(const walk_frame *frame)
     return (uint64_t)frame->f_lasti;
 }
 
-/* NULL for frames that Python itself never shows: the interpreter's own. */
+/* NULL for the interpreter's own frames, which Python never shows. */
 static inline const PyCodeObject *
 walk_code(const walk_frame *frame, uint64_t *position)
 {
@@ -118,12 +118,12 @@ walk_at(const walk_frame *frame)
 #endif
 }
 
-/* NULL for frames that Python itself never shows: the interpreter's own. */
+/* NULL for the interpreter's own frames, which Python never shows. */
 static inline const PyCodeObject *
 walk_code(const walk_frame *frame, uint64_t *position)
 {
 #if PY_VERSION_HEX >= 0x030c0000
-    /* From 3 on they belong to the interpreter: its entry from C. */
+    /* From 3 on, the owner is the interpreter: its entry from C. */
     if (frame->owner >= 3) {
         return NULL;
     }
@@ -154,8 +154,7 @@ walk_local(const walk_frame *frame, size_t index)
 #endif
 }
 
-/* False for a frame that has not reached its first traceable instruction: Python does
- * not show it yet. */
+/* False before a frame's first traceable instruction: Python does not show it yet. */
 static inline bool
 offset_of(const PyCodeObject *code, uint64_t position, uint32_t *offset)
 {
@@ -171,7 +170,7 @@ offset_of(const PyCodeObject *code, uint64_t position, uint32_t *offset)
 
 #if PY_VERSION_HEX >= 0x030d0000
 
-/* So many of its arguments stand for a call. */
+/* This many arguments identify a call. */
 #define ARGUMENTS 4
 
 static inline uint64_t
@@ -182,10 +181,10 @@ walk_mix(uint64_t sum, const PyObject *object)
 
 #endif
 
-/* What tells a call of FRAME's function, which takes (self, *args, **kwargs), from the next
- * one, which may have the same frame and its objects at the same addresses; 0 where nothing
- * does.  A dict's items are not looked at: another thread may have it, where somebody's
- * function took one from elsewhere. */
+/* Distinguishes a call of FRAME's function, which takes (self, *args, **kwargs), from
+ * the next, which may have the same frame and objects at the same addresses.  0:
+ * nothing distinguishes it.  Items of the dict are not read: another thread may change
+ * it, if a function passed it on. */
 static inline uint64_t
 walk_call(const walk_frame *frame)
 {
@@ -195,10 +194,10 @@ walk_call(const walk_frame *frame)
         return 0;
     }
 #if PY_VERSION_HEX < 0x030d0000
-    /* CPython numbers the dicts that it makes, and the changes of each, in one row. */
+    /* CPython numbers dicts and their changes from one counter. */
     return ((const PyDictObject *)kwargs)->ma_version_tag;
 #else
-    /* Without that number two calls are equal if they are given equal objects. */
+    /* Without that number, calls with equal objects are equal. */
     const PyObject *args = walk_local(frame, 1);
     uint64_t sum = walk_mix((uintptr_t)args, kwargs);
 

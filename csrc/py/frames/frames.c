@@ -1,13 +1,12 @@
-/* The calling thread's Python stack; see frames.h.
+/* Captures the calling thread's Python stack.  See frames.h.
  *
- * Why plain reads are enough: only the owning thread pushes and pops its frames, and it
- * is here; a frame keeps its code object alive, and a code object's name, file name and
- * line table do not change after it started to run.  So everything read lives and stands
- * still for the length of the walk, GIL or not, and nothing is written but the hashes of
- * its texts, which are the same whoever computes them.
+ * Plain reads suffice.  Only this thread pushes and pops its frames.  A frame keeps its
+ * code object alive, and the code's name, file name and line table do not change once
+ * it runs.  So all data is live and constant during the walk, with or without the GIL.
+ * The walk writes only the hashes of texts, which are the same for all threads.
  *
- * The thread state comes from PyGILState_GetThisThreadState: the "current" state that
- * CPython keeps elsewhere belongs to whoever holds the GIL. */
+ * The thread state comes from PyGILState_GetThisThreadState: the "current" state
+ * belongs to the thread that holds the GIL. */
 #include "frames/frame_layout.h"
 
 #include "frames/frames.h"
@@ -22,14 +21,14 @@
 #include "frames/codes.h"
 #include "frames/frames_parts.h"
 
-/* One for the process, like the layout that it is about; set by the self-check. */
+/* One for the process, like the layout; set by the self-check. */
 static _Atomic int capture_mode = ML_CAPTURE_OFF;
 static const char *_Atomic capture_reason = "the self-check has not run";
 
 PyCodeObject *_Atomic ml_frames_followed;
 
-/* The threads whose walks met a call to be told of, each in the place that its address
- * has; of two of one place the later one is there. */
+/* Threads whose walks met a call to report, hashed by address; the later of two in one
+ * slot stays. */
 #define CALLERS 64
 static _Atomic uintptr_t callers[CALLERS];
 
@@ -52,15 +51,15 @@ takes_all(const PyCodeObject *code)
            code->co_kwonlyargcount == 0;
 }
 
-/* What tells two calls of CODE, which is followed, apart; 0: nothing. */
+/* Distinguishes two calls of CODE, which is followed; 0: nothing does. */
 static inline uint64_t
 call_of(const walk_frame *frame, const PyCodeObject *code)
 {
     return takes_all(code) ? walk_call(frame) : 0;
 }
 
-/* The words from which all else about a frame follows, so that equal words are an equal
- * frame; its own address is none of them, for the next call takes it over. */
+/* The words that determine a frame.  Its address is not one of them, because the next
+ * call reuses it. */
 static inline ml_seen_frame
 see(const walk_frame *frame, const PyCodeObject *code, uint64_t position)
 {
@@ -74,7 +73,7 @@ see(const walk_frame *frame, const PyCodeObject *code, uint64_t position)
                                .position = position,
                                .print = ml_codes_print(code)};
     }
-    /* The one code that lives for ever needs no fingerprint. */
+    /* Code that is never freed needs no fingerprint. */
     return (ml_seen_frame){.code = (uintptr_t)code,
                            .position = position,
                            .print = (uintptr_t)Py_TYPE(object),
@@ -89,11 +88,11 @@ equal(const ml_seen_frame *a, const ml_seen_frame *b)
             (a->object ^ b->object) | (a->call ^ b->call)) == 0;
 }
 
-/* Whether FRAME is OLD again, as far as instructions stand for their codes. */
+/* Whether FRAME equals OLD, as far as instructions identify code. */
 static inline bool
 stands(const walk_frame *frame, const ml_seen_frame *old)
 {
-    /* An instruction is of a generator or not, whatever frame runs it. */
+    /* An instruction's address belongs to a generator or not, in every frame. */
     if ((old->position & ~POSITION_IN_GENERATOR) != walk_at(frame)) {
         return false;
     }
@@ -106,7 +105,7 @@ stands(const walk_frame *frame, const ml_seen_frame *old)
            old->call == call_of(frame, (const PyCodeObject *)(uintptr_t)old->code);
 }
 
-/* The number of frames that the interpreter has. */
+/* The interpreter's number of frames. */
 static size_t
 count_frames(const PyThreadState *thread)
 {
@@ -120,10 +119,10 @@ count_frames(const PyThreadState *thread)
     return count;
 }
 
-/* Compares FRAME and its callers with what stands before *AT, down to STOP, and puts there
- * what differs; *SAME becomes the first of these, if it comes before.  The frame that found
- * no place, or NULL.  Always inlined, so that the frames that stand cost a loop without
- * BY_POSITION in it. */
+/* Compares FRAME and its callers with the frames before *AT, down to STOP, and stores
+ * those that differ.  *SAME becomes the first that differs, if it comes before.
+ * Returns the frame for which there was no room, or NULL.  Always inlined, so that the
+ * loop over unchanged frames has no test of BY_POSITION. */
 static inline __attribute__((always_inline)) const walk_frame *
 see_until(const walk_frame *frame, ml_seen_frame **at, ml_seen_frame *stop,
           bool by_position, ml_seen_frame **same)
@@ -156,7 +155,8 @@ see_until(const walk_frame *frame, ml_seen_frame **at, ml_seen_frame *stop,
     return frame;
 }
 
-/* The COUNT-th caller of FRAME, or NULL; *SHOWN of those passed are such as Python shows. */
+/* The COUNT-th caller of FRAME, or NULL.  *SHOWN: how many of those passed Python
+ * shows. */
 static const walk_frame *
 pass_over(const walk_frame *frame, size_t count, size_t *shown)
 {
@@ -174,9 +174,9 @@ pass_over(const walk_frame *frame, size_t count, size_t *shown)
     return frame;
 }
 
-/* Brings WALKED, of the same thread, to its frames of now, all COUNT of them or both ends.
- * *STANDING of them are as they were.  False where COUNT is wrong, and then WALKED is
- * nothing.  BY_POSITION only where nothing is left out, before and now. */
+/* Updates WALKED, of the same thread, to its current frames: all COUNT, or both ends.
+ * *STANDING of them are unchanged.  False if COUNT is wrong; WALKED is then empty.
+ * BY_POSITION requires that no frame is left out, before and now. */
 static inline __attribute__((always_inline)) bool
 walk(const PyThreadState *thread, ml_walked *walked, size_t count, bool by_position,
      size_t *standing)
@@ -185,7 +185,7 @@ walk(const PyThreadState *thread, ml_walked *walked, size_t count, bool by_posit
     const size_t kept = deep && count > ML_FRAMES_MAX ? ML_FRAMES_MAX : count;
     size_t left_out = 0;
     ml_seen_frame *const first = walked->frames;
-    ml_seen_frame *at = first + kept; /* those inside of it have been seen */
+    ml_seen_frame *at = first + kept; /* inner frames are done */
     size_t before = walked->count;
     ml_seen_frame *same = first + (kept < before ? kept : before);
     const walk_frame *frame = thread != NULL ? walk_first(thread) : NULL;
@@ -199,7 +199,7 @@ walk(const PyThreadState *thread, ml_walked *walked, size_t count, bool by_posit
     }
     frame = see_until(frame, &at, first, by_position, &same);
     if (deep && left_out != walked->left_out) {
-        /* What is left out comes before those inside of it. */
+        /* Frames left out come before those inside of them. */
         same = same < first + ML_FRAMES_OUTER ? same : first + ML_FRAMES_OUTER;
         walked->left_out = left_out;
     }
@@ -235,7 +235,7 @@ ml_frames_key(const ml_seen_frame *seen, ml_frame_key *key)
 
 /* ---- interning ---- */
 
-/* The code of the frame that stands for those left out of a deep stack.  How many these are
+/* The code of the frame that represents those left out of a deep stack.  Their number
  * is its fingerprint, and in its name. */
 static const char left_out_code;
 
@@ -295,7 +295,7 @@ public_capture(ml_stacks *stacks)
 
 #ifndef WALK_UNKNOWN
 
-/* The last part of a dotted name, as in Linear, of a type that the object keeps alive. */
+/* The last part of the dotted name of a live type, as in Linear. */
 static ml_slice
 type_name(const PyTypeObject *type)
 {
@@ -320,7 +320,7 @@ object_id(ml_stacks *stacks, const ml_seen_frame *seen)
     return ml_stacks_object(stacks, key, &name);
 }
 
-/* Whether the frame at INDEX, of a call, is within no other. */
+/* Whether the call at INDEX is within no other followed call. */
 static bool
 is_outermost(const ml_walked *walked, size_t index)
 {
@@ -332,7 +332,7 @@ is_outermost(const ml_walked *walked, size_t index)
     return at == index;
 }
 
-/* Extends PARENT by the frame at INDEX, which was not there at the last walk. */
+/* Extends PARENT by the frame at INDEX, new since the last walk. */
 static uint32_t
 extend(ml_stacks *stacks, uint32_t parent, const ml_walked *walked, size_t index)
 {
@@ -354,8 +354,8 @@ extend(ml_stacks *stacks, uint32_t parent, const ml_walked *walked, size_t index
     return add_frame(stacks, parent, &key, true);
 }
 
-/* Gives WALKED's frames their ids, but for the outermost STANDING, which have them;
- * returns the innermost. */
+/* Gives WALKED's frames their ids, except the outermost STANDING, which have them.
+ * Returns the innermost. */
 static uint32_t
 intern(ml_stacks *stacks, ml_walked *walked, size_t standing)
 {
@@ -381,8 +381,8 @@ intern(ml_stacks *stacks, ml_walked *walked, size_t standing)
 }
 
 #ifdef ML_CODES_WATCHED
-/* Walks by instruction addresses alone, to as many frames as the interpreter's count of
- * calls says; false where this cannot be. */
+/* Walks by instruction addresses alone, over as many frames as the interpreter counts
+ * calls.  False if impossible. */
 static inline bool
 walk_quickly(const PyThreadState *thread, ml_stack_cache *recall, size_t *standing)
 {
@@ -425,7 +425,7 @@ recalled_capture(ml_stacks *stacks, ml_stack_cache *recall)
     return intern(stacks, walked, standing);
 }
 
-/* For a thread that has no memory of its last walk at hand. */
+/* For a thread without a cached last walk. */
 static __attribute__((noinline)) uint32_t
 fresh_capture(ml_stacks *stacks)
 {
@@ -527,7 +527,7 @@ ml_frames_follow(PyCodeObject *code)
         Py_INCREF(code);
         atomic_store(&ml_frames_followed, code);
 #ifdef ML_CODES_WATCHED
-        /* Walks so far did not look for its objects. */
+        /* Earlier walks did not look for the code's objects. */
         atomic_fetch_add(&ml_codes_died, 1);
 #endif
     }

@@ -1,4 +1,5 @@
-/* Whether the walk sees what Python sees: decides how stacks are captured.  See frames.h. */
+/* Checks that the walk sees the frames that Python shows, and so chooses the way of
+ * capture.  See frames.h. */
 #include "frames/frame_layout.h"
 
 #include "frames/frames.h"
@@ -24,7 +25,7 @@ text_equal(PyObject *string, ml_slice text)
     return different == 0;
 }
 
-/* The first argument of the function that is followed during the check. */
+/* The first argument of the followed function during the check. */
 static PyObject *check_argument;
 
 static bool
@@ -47,7 +48,7 @@ frame_agrees(const ml_seen_frame *seen, const ml_frame_key *walked,
            text_equal(code->co_filename, text.filename);
 }
 
-/* Frame for frame the same code, and by its copied text the same names and line. */
+/* Frame by frame the same code, and in its copied text the same names and line. */
 static bool
 walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count)
 {
@@ -70,7 +71,7 @@ walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count)
     return shown == count;
 }
 
-/* Called from the Python code below: does the walk see what Python sees? */
+/* Called by the Python code below: compares the walk with Python's frames. */
 static PyObject *
 probe(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
@@ -144,8 +145,8 @@ ml_frames_self_check(void)
     ml_frames_capture_by(ML_CAPTURE_PUBLIC, WALK_UNKNOWN);
     return 0;
 #else
-    /* Once for the process: under a subinterpreter the thread's state, as found here,
-     * is the main interpreter's, and a second check would compare two stacks. */
+    /* Once for the process.  In a subinterpreter, the state found here is the main
+     * interpreter's, and a second check would compare two stacks. */
     const char *reason;
     if (ml_frames_supported(&reason)) {
         return 1;

@@ -1,6 +1,5 @@
-/* The inside of the capture of stacks, shared by frames.c (the walk, and what is made of
- * it), frames_public.c (Python's own functions) and frames_check.c (whether both agree).
- * For no one else. */
+/* Internals of stack capture, shared by frames.c (the walk and its ids),
+ * frames_public.c (Python's own functions) and frames_check.c (their comparison). */
 #ifndef ML_FRAMES_PARTS_H
 #define ML_FRAMES_PARTS_H
 
@@ -14,24 +13,25 @@
 #define ML_FRAMES_INNER (ML_FRAMES_MAX - ML_FRAMES_OUTER)
 
 enum ml_capture {
-    ML_CAPTURE_OFF,    /* not checked yet, or nothing safe is known */
+    ML_CAPTURE_OFF,    /* not checked yet, or no safe way known */
     ML_CAPTURE_WALK,   /* by plain reads, on any thread */
     ML_CAPTURE_PUBLIC, /* by the public API, on threads that hold the GIL */
 };
 
-/* Whose frames carry an object; kept alive for ever, for a walk may be reading it. */
+/* The code whose frames carry an object; never freed, because a walk may be reading
+ * it. */
 extern PyCodeObject *_Atomic ml_frames_followed;
 
-/* From now on.  REASON, static, says why not by walks; NULL: so it is. */
+/* Sets MODE.  REASON, static: why walks are impossible; NULL: they are possible. */
 void ml_frames_capture_by(enum ml_capture mode, const char *reason);
 
-/* Fills WALKED with the frames of THREAD, or with none where that is NULL. */
+/* Fills WALKED with the frames of THREAD; with none if THREAD is NULL. */
 void ml_frames_walk(const PyThreadState *thread, ml_walked *walked);
 /* All of *KEY but its object.  False for a frame that Python does not show yet. */
 bool ml_frames_key(const ml_seen_frame *seen, ml_frame_key *key);
 
-/* The place of a frame, counted from the innermost, among ML_FRAMES_MAX: callers take those
- * of the frames to be left out. */
+/* The slot among ML_FRAMES_MAX of a frame counted from the innermost: callers overwrite
+ * frames that will be left out. */
 static inline size_t
 ml_frames_public_place(size_t frame)
 {
@@ -40,11 +40,11 @@ ml_frames_public_place(size_t frame)
                : ML_FRAMES_INNER + (frame - ML_FRAMES_INNER) % ML_FRAMES_OUTER;
 }
 
-/* Not by PyGILState_Check, which says yes on every thread once there was a
- * subinterpreter. */
+/* PyGILState_Check is of no use: once there was a subinterpreter, it is true on every
+ * thread. */
 bool ml_frames_holds_gil(void);
-/* With the GIL; a key's offset is the line, and no frame has an object.  The number of all
- * frames, each at its place in KEYS. */
+/* With the GIL.  A key's offset is the line, and no frame has an object.  Returns the
+ * number of all frames; each is in its slot of KEYS. */
 size_t ml_frames_public_walk(ml_frame_key *keys);
 
 #endif

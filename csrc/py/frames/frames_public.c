@@ -1,4 +1,5 @@
-/* The calling thread's frames by Python's public functions.  See frames_parts.h. */
+/* Captures the calling thread's frames by Python's public functions.  See
+ * frames_parts.h. */
 #include "frames/frames_parts.h"
 
 #include <frameobject.h>
@@ -20,8 +21,8 @@ size_t
 ml_frames_public_walk(ml_frame_key *keys)
 {
     size_t count = 0;
-    /* PyFrame_GetBack makes frame objects, which before 3.12 may start a collection,
-     * and with it finalizers, in the middle of the allocator. */
+    /* PyFrame_GetBack makes frame objects.  Before 3.12, that may start a collection,
+     * and with it finalizers, inside the allocator. */
     int collecting = PyGC_Disable();
     PyFrameObject *frame = PyEval_GetFrame();
 

@@ -1,18 +1,19 @@
-/* What torch.compile says of the files that it writes: torch._inductor.codecache's
- * PyCodeCache.linemaps, into the recorder's origins.
+/* Copies torch.compile's line maps, torch._inductor.codecache's PyCodeCache.linemaps,
+ * to the recorder's origins.
  *
- * Owns the knowledge of that dict: by path what zip() made of (line, trace), [] where there
- * is none; a trace is text, "" or None.  torch's recorder asks the same dict when a snapshot
- * is made; a .mlab file has to have it before.  Nothing of the program runs here. */
+ * Owns the knowledge of that dict: by path, the zip() of (line, trace), or [] if
+ * there is none; a trace is text, "" or None.  torch's recorder reads the dict when
+ * a snapshot is made; a .mlab file needs it earlier.  No code of the program runs
+ * here. */
 #include "frames/linemaps.h"
 
 #include "core/base/base.h"
 #include "core/record/recorder.h"
 
-/* How many files the dict had when it was looked at last; under the GIL. */
+/* Number of files in the dict at the last look; under the GIL. */
 static Py_ssize_t looked_at;
 
-/* Fills LINES from a line map's two rows; false where torch has changed what they are. */
+/* Fills LINES from a line map's two rows; false if torch has changed their form. */
 static bool
 read_lines(PyObject *numbers, PyObject *traces, ml_made_line *lines, Py_ssize_t count)
 {
@@ -39,7 +40,7 @@ read_lines(PyObject *numbers, PyObject *traces, ml_made_line *lines, Py_ssize_t 
     return true;
 }
 
-/* Of one file.  -1 with an exception set. */
+/* Takes one file.  -1 with an exception. */
 static int
 take_file(PyObject *module, PyObject *path, PyObject *map)
 {
@@ -65,7 +66,7 @@ take_file(PyObject *module, PyObject *path, PyObject *map)
         PyErr_SetString(PyExc_TypeError, "PyCodeCache.linemaps is not as it was known");
         return -1;
     }
-    /* The texts are those of these objects. */
+    /* The texts belong to these objects. */
     Py_INCREF(numbers);
     Py_INCREF(traces);
     int error;

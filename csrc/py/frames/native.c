@@ -7,15 +7,15 @@
 #include "core/record/recorder.h"
 #include "torch/bridge.h"
 
-/* Of deeper native stacks both ends are kept, as of Python's: half of this of each. */
+/* Deeper native stacks keep both ends, half of this each. */
 #define NATIVE_DEPTH_MAX 512
 #define NATIVE_OUTER (NATIVE_DEPTH_MAX / 2)
 
-/* Set once, before the walker that reads it is published. */
+/* Set once, before its walker is published. */
 static const ml_native *native;
 
-/* Where memlab's own two libraries lie: their frames are on top of every stack and say
- * nothing of the program. */
+/* The code of memlab's own two libraries: their frames top every stack and say nothing
+ * about the program. */
 typedef struct code_range {
     uint64_t inside; /* an address within the library */
     uint64_t begin, end;
@@ -56,7 +56,7 @@ walk_native(void *stacks, uint32_t parent, uint8_t *flags)
     if (parent == ML_STACK_LOST) {
         return parent;
     }
-    /* The first frame is the unwinder, then come memlab's own. */
+    /* The first frame is the unwinder's; then memlab's own follow. */
     size_t top = count > 0 ? 1 : 0;
     while (top < count && is_own(counters[top])) {
         top++;
@@ -78,7 +78,7 @@ walk_native(void *stacks, uint32_t parent, uint8_t *flags)
     return stack;
 }
 
-/* Copies of the names, which the unwinder only lends. */
+/* Copies of names that the unwinder only lends. */
 typedef struct names {
     ml_native_text *out;
     char **owned;
@@ -112,8 +112,7 @@ take_name(void *context, size_t index, const ml_native_frame *frame)
     return out->name != NULL && out->filename != NULL ? 0 : ML_ENOMEM;
 }
 
-/* The names must outlive the call of symbolize: they live until the next one, under the
- * recorder's lock. */
+/* Names live until the next call of symbolize, under the recorder's lock. */
 static names kept;
 
 static void

@@ -1,7 +1,7 @@
-/* C++ frames for stacks="all": joins the bridge's unwinder to the recorder.
+/* C++ frames for stacks="all": connects the bridge's unwinder to the recorder.
  *
- * Owns no frames; this is the opt-in path that takes locks and memory in the allocator's
- * callback, apart from everything else there. */
+ * This opt-in path takes locks and memory in the allocator's callback, unlike all other
+ * code there. */
 #ifndef ML_PY_NATIVE_H
 #define ML_PY_NATIVE_H
 

@@ -1,5 +1,5 @@
-/* The module's functions about what holds objects.  See holders.h; the search is in
- * holders_walk.c, a path becomes words in holders_paths.c. */
+/* The module's functions about holders of objects.  See holders.h.  holders_walk.c
+ * searches; holders_paths.c puts paths into words. */
 #include "holders/holders.h"
 
 #include "holders/holders_paths.h"
@@ -80,7 +80,7 @@ ml_holders_find(PyObject *Py_UNUSED(module), PyObject *args)
                           &PyTuple_Type, &types)) {
         return NULL;
     }
-    /* A collection runs finalizers: in between, nothing may. */
+    /* A collection runs finalizers, which must not happen during the search. */
     int collecting = PyGC_Disable();
     ml_walk *walk = ml_walk_new(targets, types, graph);
     PyObject *found = NULL;

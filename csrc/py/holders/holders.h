@@ -1,4 +1,4 @@
-/* The module's functions about what holds objects. */
+/* The module's functions about holders of objects. */
 #ifndef ML_PY_HOLDERS_H
 #define ML_PY_HOLDERS_H
 

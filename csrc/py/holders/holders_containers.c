@@ -1,4 +1,4 @@
-/* What containers hold, in words.  See holders_containers.h. */
+/* Puts references of containers into words.  See holders_containers.h. */
 #include "holders/holders_containers.h"
 
 #include "holders/holders_frames.h"
@@ -24,7 +24,7 @@ name_in_dict(ml_namer *n, size_t i, PyObject *dict, PyObject *value)
 
     if (ml_is_named(owner, "functools._lru_cache_wrapper") ||
         ml_is_local_store(owner)) {
-        return 0; /* named with its owner, or one step further */
+        return 0; /* named with its owner, or by the next step */
     }
     if (key == NULL) {
         int named = PyDict_CheckExact(dict) ? 0 : ml_add_attribute(n, dict, value);
@@ -56,7 +56,7 @@ add_index(ml_namer *n, Py_ssize_t index)
         n, Py_BuildValue("(sN)", "item", PyUnicode_FromFormat("%zd", index)));
 }
 
-/* INDEX is of the arguments that have defaults, which are the last ones. */
+/* INDEX counts the arguments with defaults, which are the last ones. */
 static int
 name_default(ml_namer *n, PyObject *function, Py_ssize_t index, Py_ssize_t count)
 {
@@ -90,7 +90,7 @@ name_closure(ml_namer *n, PyObject *function, Py_ssize_t index)
     return name_in_function(n, function, "closure", PyTuple_GET_ITEM(names, index));
 }
 
-/* The name of the field of a named tuple, borrowed; NULL: a tuple like others. */
+/* The field name of a named tuple's item, borrowed; NULL: an ordinary tuple. */
 static PyObject *
 field_name(PyObject *tuple, Py_ssize_t index)
 {
@@ -126,7 +126,7 @@ name_in_tuple(ml_namer *n, size_t i, PyObject *tuple, Py_ssize_t index)
     return add_index(n, index);
 }
 
-/* 1: named, 0: VALUE is no item of it, -1. */
+/* 1: named; 0: VALUE is no item of it; or -1. */
 static int
 name_in_sequence(ml_namer *n, size_t i, PyObject *sequence, PyObject *value)
 {
@@ -170,7 +170,7 @@ base_named(PyTypeObject *type, const char *name)
     return type;
 }
 
-/* By the iterator of deque itself, which is CPython's, whatever its subclass may define. */
+/* By deque's own iterator, which is CPython's, whatever a subclass defines. */
 static int
 name_in_deque(ml_namer *n, const PyTypeObject *type, PyObject *deque,
               const PyObject *value)

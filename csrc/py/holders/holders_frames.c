@@ -1,15 +1,15 @@
-/* Frames as holders of objects.  See holders_frames.h.
+/* Reads frames as holders of objects.  See holders_frames.h.
  *
- * A running frame may be in the middle of a call, and a generator that runs counts among
- * the frames of its thread; both have their locals in place, for the GIL is given up
- * between instructions or by a function that was called. */
+ * A running frame may be inside a call, and a running generator is among its thread's
+ * frames.  Both have their locals in place: the GIL is released only between
+ * instructions or by a called function. */
 #include "frames/frame_layout.h"
 
 #include "holders/holders_frames.h"
 
 #ifdef WALK_UNKNOWN
 
-/* Where frames cannot be read they hold nothing that is known. */
+/* Without a known layout, frames hold nothing known. */
 
 const ml_frame *
 ml_frame_first(const PyThreadState *Py_UNUSED(thread))

@@ -1,9 +1,8 @@
-/* Frames as holders of objects: those that threads run, which from CPython 3.11 on are no
+/* Frames as holders of objects: threads' frames, which from CPython 3.11 on are no
  * objects, and those of frame objects and generators.
  *
- * Owns what such a frame refers to and by what names; makes no frame object, runs no
- * Python code, takes no reference.  With the GIL throughout; pointers stand as long as
- * it is held. */
+ * Owns a frame's references and their names.  Makes no frame object, runs no Python
+ * code, takes no reference.  Needs the GIL; pointers are valid while it is held. */
 #ifndef ML_PY_HOLDERS_FRAMES_H
 #define ML_PY_HOLDERS_FRAMES_H
 
@@ -23,24 +22,25 @@ const ml_frame *ml_frame_next(const ml_frame *frame);
 /* The frame within OBJECT, a frame object, generator or coroutine; NULL for others. */
 const ml_frame *ml_frame_within(PyObject *object);
 
-/* Visits locals, cells, the function, and locals that are not in the frame; not what is
- * on a running frame's stack, whose height is known to nobody. */
+/* Visits locals, cells, the function, and locals outside the frame.  It skips a running
+ * frame's stack, whose height is unknown. */
 int ml_frame_visit(const ml_frame *frame, visitproc visit, void *arg);
 
-/* Tells what may be on the stack of running FRAME: also what was there before, so that
- * a pointer may lead nowhere and is good for comparison only. */
+/* Visits possible references on the stack of running FRAME.  Old entries are included,
+ * so a pointer may be dangling: only compare it. */
 void ml_frame_visit_stack(const ml_frame *frame,
                           void (*visit)(const void *address, void *arg), void *arg);
 
 PyCodeObject *ml_frame_code(const ml_frame *frame);
 PyObject *ml_frame_globals(const ml_frame *frame);
-/* The dict of a class body or of exec(); NULL where locals are in the frame. */
+/* The dict of a class body or of exec(); NULL if locals are in the frame. */
 PyObject *ml_frame_locals(const ml_frame *frame);
-/* DICT has FRAME's locals by name: that same one, or what f_locals has made once. */
+/* Whether DICT has FRAME's locals by name: the frame's own dict, or one made by
+ * f_locals. */
 bool ml_frame_shows(const ml_frame *frame, const PyObject *dict);
 int ml_frame_line(const ml_frame *frame);
-/* The name of the local or cell that is OBJECT, the last one where NTH, from 0, is beyond
- * it; borrowed, NULL where none is. */
+/* The name of the local or cell that is OBJECT, the NTH from 0, or else the last;
+ * borrowed; NULL: none. */
 PyObject *ml_frame_name_of(const ml_frame *frame, const PyObject *object, uint32_t nth);
 
 #endif

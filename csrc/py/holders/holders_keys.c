@@ -1,4 +1,4 @@
-/* The names by which an object refers to another.  See holders_keys.h. */
+/* Finds the names by which an object refers to another.  See holders_keys.h. */
 #include "holders/holders_keys.h"
 
 #include <structmember.h>
@@ -22,7 +22,7 @@ is_plain(PyObject *key)
            key == Py_None;
 }
 
-/* A key is told in so many characters: some are whole texts. */
+/* Longest key that is shown: some keys are whole texts. */
 #define KEY_LENGTH 80
 
 /* What stands for KEY in a path, new; NULL with an exception. */
@@ -32,7 +32,7 @@ text_of_key(PyObject *key)
     PyObject *text = PyObject_Repr(key);
 
     if (text == NULL && PyErr_ExceptionMatches(PyExc_ValueError)) {
-        /* CPython refuses to write out an int of thousands of digits. */
+        /* CPython refuses to format an int of thousands of digits. */
         PyErr_Clear();
         return PyUnicode_FromFormat("<%s>", Py_TYPE(key)->tp_name);
     }
@@ -90,8 +90,8 @@ ml_key_of(PyObject *dict, const PyObject *value, uint32_t nth)
     return found;
 }
 
-/* On the way to a target one key is enough: IPython's Out is its _oh too, and the user's
- * own name may be its _. */
+/* On the way to a target, one key is enough.  IPython's Out is also its _oh, and a
+ * user's name may also be its _. */
 PyObject *
 ml_key_on_way(const ml_namer *n, PyObject *dict, const PyObject *value)
 {

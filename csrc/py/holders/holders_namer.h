@@ -1,7 +1,7 @@
 /* A path while it is put into words.
  *
- * Owns the chain of things from a root to a target and the steps told so far, each a
- * Python tuple; sentences are made of them by _objects/holders.py. */
+ * Owns the chain of things from a root to a target, and the steps so far, each a Python
+ * tuple. _objects/holders.py makes sentences of them. */
 #ifndef ML_PY_HOLDERS_NAMER_H
 #define ML_PY_HOLDERS_NAMER_H
 
@@ -12,10 +12,11 @@ typedef struct ml_namer {
     PyObject *steps; /* owned: a list */
     uint32_t *chain; /* indices of things, the root first, the target last */
     size_t count;
-    /* Tells the path of a key; NULL: this is one, which tells no paths of further keys. */
+    /* Returns the path of a key; NULL: this is such a path, which follows no further
+     * keys. */
     PyObject *(*key_path)(ml_walk *walk, const ml_hold *hold);
-    bool last;    /* the step that is named now leads to the target */
-    uint32_t nth; /* which of its references that is then */
+    bool last;    /* the current step leads to the target */
+    uint32_t nth; /* if so, the number of the reference among equal ones */
 } ml_namer;
 
 /* Appends STEP, whose reference is taken; NULL passes an exception on.  0, or -1. */
@@ -23,7 +24,7 @@ int ml_namer_add(ml_namer *n, PyObject *step);
 int ml_namer_add_name(ml_namer *n, const char *name);
 
 const ml_thing *ml_namer_thing(const ml_namer *n, size_t i);
-/* The object at place I of the chain; NULL where there is none. */
+/* The object at place I of the chain; NULL if there is none. */
 PyObject *ml_namer_object(const ml_namer *n, size_t i);
 /* The object BACK places before I. */
 PyObject *ml_namer_object_before(const ml_namer *n, size_t i, size_t back);

@@ -1,9 +1,8 @@
-/* The words for what holds objects.  See holders_names.h.
+/* Puts references into words.  See holders_names.h.
  *
- * A reference is named when it is known to be on a path, by looking where in the one
- * object the other is.  Only CPython's own C code runs meanwhile.  The one trace of it is
- * that an object whose attributes were not in a dict yet may have one then, as after
- * vars(). */
+ * A reference on a path is named by a search in the object that holds it.  Only
+ * CPython's own C code runs meanwhile.  One trace may stay: an object's attributes may
+ * move into a dict, as after vars(). */
 #include "holders/holders_names.h"
 
 #include <frameobject.h>
@@ -130,7 +129,7 @@ is_hamt(const PyObject *object)
            ml_is_named(object, "hamt_collision_node");
 }
 
-/* The variable that CONTEXT gives the value at the end of the tree which is next. */
+/* The variable that CONTEXT binds to the value at the end of the tree. */
 static int
 name_in_context(ml_namer *n, size_t i, PyObject *context)
 {
@@ -208,7 +207,7 @@ add_edge(ml_namer *n, const ml_thing *thing, int what, const edge_search *search
     return ml_namer_add(n, Py_BuildValue("(sN)", "name", name));
 }
 
-/* 1: named, 0: it is no reference of torch's, -1. */
+/* 1: named; 0: not a reference of torch's; or -1. */
 static int
 name_edge(ml_namer *n, const ml_thing *thing, const void *to)
 {
@@ -239,7 +238,7 @@ add_inside(ml_namer *n, const PyObject *object)
 {
     return ml_namer_add(n, Py_BuildValue("(ss)", "inside", Py_TYPE(object)->tp_name));
 }
-/* 1: named, 0: not of these kinds, -1. */
+/* 1: named; 0: not of these kinds; or -1. */
 static int
 name_in_kind(ml_namer *n, size_t i, PyObject *object, PyObject *value)
 {
@@ -270,7 +269,7 @@ name_in_kind(ml_namer *n, size_t i, PyObject *object, PyObject *value)
     return 0;
 }
 
-/* What is named by the steps around it. */
+/* Whether the steps around it say enough. */
 static bool
 is_silent(size_t i, const PyObject *object, const PyObject *value)
 {
@@ -311,7 +310,7 @@ name_in_object(ml_namer *n, size_t i, PyObject *object, PyObject *value)
         return ml_namer_add_name(n, "__class__");
     }
     if (ml_walk_what(n->walk, Py_TYPE(object)) == ML_GRAPH_IS_TENSOR) {
-        /* torch's own traversal passes by it */
+        /* torch's own traversal skips it */
         return ml_namer_add_name(n, "grad_fn");
     }
     return add_inside(n, object);
@@ -339,7 +338,7 @@ name_in_thread(ml_namer *n, const PyThreadState *thread, PyObject *value)
                          thread == PyThreadState_Get() ? 0 : thread->thread_id));
 }
 
-/* The thread that runs FRAME: 0 for the calling one. */
+/* The thread that runs FRAME; 0: the calling one. */
 static unsigned long
 thread_of(const ml_frame *frame)
 {

@@ -1,7 +1,8 @@
-/* The inside of the search for what holds objects, shared by holders_walk.c (its order and
- * what it found), holders_things.c (what was met), holders_traverse.c (what a thing refers
- * to), holders_roots.c and holders_targets.c (where it begins, and what it is about) and
- * holders_unreached.c (what no root leads to).  For no one else. */
+/* Internals of the search for holders, shared by these files:
+ *
+ * holders_walk.c (order and results), holders_things.c (things met), holders_traverse.c
+ * (references of a thing), holders_roots.c and holders_targets.c (start and goal),
+ * holders_unreached.c (things that no root reaches). */
 #ifndef ML_PY_HOLDERS_PARTS_H
 #define ML_PY_HOLDERS_PARTS_H
 
@@ -9,7 +10,7 @@
 
 #include "core/base/base.h"
 
-/* What ml_thing.state is. */
+/* Values of ml_thing.state. */
 enum {
     ML_WALK_UNSEEN,
     ML_WALK_SEEN,
@@ -32,15 +33,15 @@ struct ml_walk {
     ml_indices keys; /* pairs: a dict, its key */
     ml_hold *holds;
     size_t hold_count, hold_capacity;
-    uint32_t from;  /* what is walked through now */
+    uint32_t from;  /* the thing being walked */
     bool contained; /* FROM is a container: its dicts are steps */
-    bool lent;      /* what is visited lies on a stack */
-    bool plain;     /* some target is an object that the collector does not know */
+    bool lent;      /* the visited references lie on a stack */
+    bool plain;     /* some target is an object unknown to the collector */
     bool failed;    /* out of memory */
     size_t visits;
     uint32_t target_count;
     int64_t *unmet; /* of targets */
-    /* Of things, while unreached ones are weighed: references not met among them. */
+    /* By thing, while unreached ones are weighed: references not found among them. */
     int32_t *external;
     size_t external_count;
     const ml_graph *graph;
@@ -72,13 +73,13 @@ ml_walk_look_up(const ml_walk *w, const void *at, uint32_t *index)
 }
 
 bool ml_walk_grow_table(ml_walk *w);
-/* The thing at AT, added where it is new; false: no memory. */
+/* The thing at AT, added if new; false: no memory. */
 bool ml_walk_meet(ml_walk *w, const void *at, uint8_t kind, uint32_t *index);
 uint32_t ml_walk_add_root(ml_walk *w, const void *at, uint8_t kind);
 void ml_walk_push(ml_walk *w, ml_indices *to, uint32_t index);
-/* FROM refers to thing TO.  NEAR: it is walked through before the next level. */
+/* FROM refers to thing TO.  NEAR: walk it before the next level. */
 void ml_walk_reach(ml_walk *w, uint32_t to, bool near);
-/* A reference to OBJECT is memlab's own: it need not be met.  ARG is the walk. */
+/* A reference to OBJECT is memlab's own and need not be found.  ARG is the walk. */
 int ml_walk_forgive(PyObject *object, void *arg);
 
 static inline bool
@@ -95,7 +96,7 @@ ml_walk_reach_object(ml_walk *w, PyObject *object, bool near)
     uint32_t index;
 
     if (!ml_walk_collects(object)) {
-        /* It refers to nothing; it may be a target. */
+        /* It refers to nothing, but may be a target. */
         if (w->plain && ml_walk_look_up(w, object, &index) &&
             w->things[index].target != ML_NO_TARGET) {
             ml_walk_reach(w, index, false);
@@ -106,13 +107,13 @@ ml_walk_reach_object(ml_walk *w, PyObject *object, bool near)
     }
 }
 
-/* Walks through all that can be reached of what is in NEXT. */
+/* Walks everything reachable from the things in NEXT. */
 void ml_walk_all(ml_walk *w);
 
 void ml_walk_add_roots(ml_walk *w);
 void ml_walk_add_targets(ml_walk *w, PyObject *targets, PyObject *types);
 
-/* Asks the collector for the rest, and walks through it. */
+/* Gets the remaining objects from the collector and walks them. */
 void ml_walk_unreached(ml_walk *w);
 
 #endif

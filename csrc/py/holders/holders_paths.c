@@ -1,4 +1,4 @@
-/* The steps from a root to a target, in words.  See holders_paths.h. */
+/* Puts the steps from a root to a target into words.  See holders_paths.h. */
 #include "holders/holders_paths.h"
 
 #include "core/base/base.h"

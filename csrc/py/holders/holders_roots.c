@@ -1,4 +1,4 @@
-/* The roots of the interpreter: modules, and what runs in its threads.  See
+/* Finds the roots of the interpreter: modules, and its threads' frames.  See
  * holders_parts.h. */
 #include "holders/holders_parts.h"
 
@@ -12,7 +12,8 @@ add_module(ml_walk *w, PyObject *module)
     }
 }
 
-/* The program's own module first: of ways that are as short the first is told. */
+/* The program's own module comes first: of equally short paths, the first is
+ * reported. */
 static void
 add_modules(ml_walk *w)
 {
@@ -31,7 +32,7 @@ add_modules(ml_walk *w)
     }
 }
 
-/* Frames of memlab itself hold what they were asked about. */
+/* memlab's own frames hold the objects in question. */
 static bool
 is_own(const ml_frame *frame)
 {
@@ -66,7 +67,7 @@ add_thread(ml_walk *w, const PyThreadState *thread, bool own)
     const ml_frame *frame = ml_frame_first(thread);
 
     for (; frame != NULL && own && is_own(frame); frame = ml_frame_next(frame)) {
-        /* It must not be taken for that of a generator which is not running. */
+        /* It must not be taken for the frame of a suspended generator. */
         uint32_t index = ml_walk_add_root(w, frame, ML_THING_FRAME);
         w->things[index].state = ML_WALK_OWN;
         ml_frame_visit(frame, ml_walk_forgive, w);
@@ -97,7 +98,7 @@ ml_walk_add_roots(ml_walk *w)
             add_thread(w, thread, false);
         }
     }
-    /* Roots of several kinds are one level. */
+    /* Roots of different kinds are on one level. */
     for (size_t i = 0; i < w->level.count; i++) {
         ml_walk_push(w, &w->next, w->level.at[i]);
     }

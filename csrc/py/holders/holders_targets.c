@@ -1,10 +1,10 @@
-/* The targets, and the tensors and storages that share memory with one.  See
+/* Finds the targets, and the tensors and storages that share their memory.  See
  * holders_parts.h. */
 #include "holders/holders_parts.h"
 
 #include "objects/collector.h"
 
-/* Makes OBJECT a target; KNOWN are references to it that are not the program's. */
+/* Makes OBJECT a target; KNOWN: references to it that are not the program's. */
 static void
 add_target(ml_walk *w, PyObject *object, uint32_t target, int64_t known)
 {
@@ -17,7 +17,7 @@ add_target(ml_walk *w, PyObject *object, uint32_t target, int64_t known)
     }
 }
 
-/* OBJECT, a tensor or storage, is one of the targets if it has the storage of one. */
+/* OBJECT, a tensor or storage, is a target if it shares a target's storage. */
 static void
 add_sharer(ml_walk *w, PyObject *object, int64_t known)
 {

@@ -1,5 +1,5 @@
-/* The things that were met, what holds the targets among them, and what waits to be walked
- * through.  See holders_parts.h. */
+/* Keeps the things met, their references to targets, and the things still to walk.  See
+ * holders_parts.h. */
 #include "holders/holders_parts.h"
 
 /* ---- Things ---- */

@@ -1,8 +1,8 @@
-/* What one thing refers to, and with it all that can be reached.  See holders_parts.h.
+/* Follows a thing's references, and with them everything reachable.  See
+ * holders_parts.h.
  *
- * A dict that an object has its attributes in is not a step of its own, so that paths are
- * shortest in the words that a user writes.  Targets are walked through last: whatever is
- * met only then is held by a target. */
+ * An object's attribute dict is no step of its own, so that paths are shortest in the
+ * user's words.  Targets are walked last: a thing met only then is held by a target. */
 #include "holders/holders_parts.h"
 
 #include "holders/holders_frames.h"
@@ -12,7 +12,7 @@
 
 /* ---- References ---- */
 
-/* As a key an object has no name: it waits for a better way. */
+/* An object has no name as a key, so it waits for a better path. */
 static void
 reach_key(ml_walk *w, PyObject *key)
 {
@@ -78,7 +78,8 @@ visit_edge(void *arg, const ml_graph_edge *edge)
             meet_tensor(w, index, edge, w->count > count);
         }
         if (edge->name == NULL && w->things[index].target != ML_NO_TARGET) {
-            /* A Python tensor and its C++ side are one: no reference to be told. */
+            /* A Python tensor and its C++ side are one thing, without a reference to
+             * report. */
             if (w->things[index].state == ML_WALK_UNSEEN) {
                 w->things[index].state = ML_WALK_SEEN;
                 w->things[index].parent = w->from;
@@ -118,7 +119,7 @@ is_named(PyObject *key, const char *name)
     return PyUnicode_CompareWithASCIIString(key, name) == 0;
 }
 
-/* The dicts by which a torch module has its parts are no steps either. */
+/* The dicts of a torch module's parts are no steps either. */
 static bool
 is_part(PyObject *key)
 {
@@ -136,7 +137,7 @@ walk_dict(ml_walk *w, PyObject *dict)
 
 #if PY_VERSION_HEX >= 0x030d0000
     if (((PyDictObject *)dict)->ma_values != NULL) {
-        /* The values may be its object's own, which it only shows; keys are names. */
+        /* The values may be its object's own; keys are names. */
         PyDict_Type.tp_traverse(dict, visit_object, w);
         return;
     }
@@ -147,8 +148,8 @@ walk_dict(ml_walk *w, PyObject *dict)
     }
 }
 
-/* Marks the keys of DICT, which wait, but for those that are their own values; or takes
- * the marks back. */
+/* Marks the waiting keys of DICT, except those that are their own values; or removes
+ * the marks. */
 static void
 mark_keys(ml_walk *w, PyObject *dict, bool mark)
 {
@@ -166,7 +167,7 @@ mark_keys(ml_walk *w, PyObject *dict, bool mark)
     }
 }
 
-/* A defaultdict, or another that has more than keys and values. */
+/* A defaultdict, or another with more than keys and values. */
 static void
 walk_derived_dict(ml_walk *w, PyObject *dict)
 {
@@ -175,8 +176,8 @@ walk_derived_dict(ml_walk *w, PyObject *dict)
     mark_keys(w, dict, false);
 }
 
-/* Some attributes of a tensor that C++ refers to are not traversed by torch, so that the
- * collector lets them be. */
+/* torch does not traverse some attributes of a tensor that C++ refers to, so the
+ * collector never frees them. */
 static void
 walk_attributes(ml_walk *w, PyObject *tensor)
 {
@@ -223,7 +224,7 @@ walk_object(ml_walk *w, PyObject *object)
         return;
     }
     if (what == WHAT_GENERATOR && is_running(w, object)) {
-        return; /* its frame is walked through among its thread's */
+        return; /* its frame is walked with its thread's frames */
     }
     w->visits = 0;
     if (ml_walk_collects(object) && Py_TYPE(object)->tp_traverse != NULL) {

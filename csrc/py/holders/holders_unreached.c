@@ -1,8 +1,8 @@
-/* What was not reached from the roots.  See holders_parts.h.
+/* Walks things that no root reached.  See holders_parts.h.
  *
- * The collector's objects that were not reached are weighed by the collector's own
- * arithmetic: those with references from outside of them are roots, among them what a
- * running frame has on its stack; what is left is garbage in cycles. */
+ * Unreached objects are weighed by the collector's own arithmetic.  Those with
+ * references from outside are roots, among them values on a running frame's stack.  The
+ * rest is garbage in cycles. */
 #include "holders/holders_parts.h"
 
 #include "holders/holders_frames.h"
@@ -54,7 +54,7 @@ weigh_all(ml_walk *w)
     }
 }
 
-/* Adds the collector's objects that were not reached, with their reference counts. */
+/* Adds the collector's unreached objects with their reference counts. */
 static void
 add_unreached(ml_walk *w)
 {
@@ -81,7 +81,7 @@ add_unreached(ml_walk *w)
             w->external[i] = (int32_t)Py_REFCNT(object) - 1;
         }
     }
-    /* The list is an object of the collector itself: it is in the list. */
+    /* The list itself is an object of the collector, so it contains itself. */
     if (PyList_SetSlice(all, 0, PyList_GET_SIZE(all), NULL) < 0) {
         PyErr_Clear();
         w->failed = true;
@@ -89,7 +89,7 @@ add_unreached(ml_walk *w)
     Py_DECREF(all);
 }
 
-/* An object on the stack of the frame FROM, which nothing else is known to hold. */
+/* An object on the stack of the frame FROM without another known holder. */
 static void
 lend(const void *address, void *arg)
 {
@@ -103,8 +103,8 @@ lend(const void *address, void *arg)
     }
 }
 
-/* What a call left behind lies there as well: for a target its count has the word, after
- * all else was met. */
+/* A finished call leaves its values there too.  After everything else is met, a
+ * target's count decides. */
 static void
 lend_target(const void *address, void *arg)
 {
@@ -134,11 +134,11 @@ walk_stacks(ml_walk *w, void (*visit)(const void *address, void *arg))
     ml_walk_all(w);
 }
 
-/* Walks from all candidates, or those that have references from outside. */
+/* Walks from all candidates, or only from those with references from outside. */
 static void
 walk_rest(ml_walk *w, uint8_t kind, bool all)
 {
-    /* Any address that is no object's will do. */
+    /* Any address without an object will do. */
     uint32_t root = ml_walk_add_root(
         w, all ? (const void *)&w->level : (const void *)&w->next, kind);
 
@@ -154,7 +154,7 @@ walk_rest(ml_walk *w, uint8_t kind, bool all)
     ml_walk_all(w);
 }
 
-/* Targets that only targets hold.  Those with references left then are held outside; the
+/* Targets held only by targets.  Those with references left are held from outside.  The
  * others are in a cycle with them, or hang on one. */
 static void
 walk_unreached_targets(ml_walk *w)

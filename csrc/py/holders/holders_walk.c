@@ -1,8 +1,8 @@
-/* The order of the search for what holds objects, and what it found.  See holders_walk.h.
+/* Searches for holders of objects.  See holders_walk.h.
  *
- * Breadth first by tp_traverse, as the collector itself follows references: it needs no
- * Python code of anybody.  Reference counts say whether all was found: where some
- * references were not met, what was not reached is asked as well. */
+ * The search is breadth first by tp_traverse, as in the collector, without any Python
+ * code.  Reference counts show whether it is complete: if references are missing,
+ * unreached objects are walked too. */
 #include "holders/holders_parts.h"
 
 #include <stdlib.h> /* qsort */
@@ -30,7 +30,7 @@ is_all_met(const ml_walk *w)
     return true;
 }
 
-/* What only the caller holds, as a temporary, holds things itself, which are met so. */
+/* Objects held only by the caller, as temporaries, hold things themselves. */
 static void
 walk_own_targets(ml_walk *w)
 {
@@ -46,8 +46,8 @@ walk_own_targets(ml_walk *w)
     ml_walk_all(w);
 }
 
-/* The steps to thing INDEX, 0 where they lead through TARGET, or from what only the
- * caller holds. */
+/* The steps to thing INDEX; 0 if they lead through TARGET, or start at an object held
+ * only by the caller. */
 static uint32_t
 measure(const ml_walk *w, uint32_t index, uint32_t target)
 {

@@ -1,4 +1,4 @@
-/* Giving the CUDA context back, for Python.  See context.h. */
+/* Releases the CUDA context, for Python.  See context.h. */
 #include "lend/context.h"
 
 #include <limits.h>
@@ -25,7 +25,7 @@ ml_py_context_check(PyObject *module, PyObject *Py_UNUSED(unused))
     return result == 1 ? Py_NewRef(Py_None) : PyUnicode_FromString(problem);
 }
 
-/* What a change of the context comes to: None, or the error that PROBLEM explains. */
+/* The result of a context change: None, or the error that PROBLEM explains. */
 static PyObject *
 none_or_raise(PyObject *module, int result, const char *problem)
 {

@@ -1,7 +1,7 @@
-/* Functions of memlab._core that give the process's CUDA context back and take it again,
- * and tell what NVML says meanwhile.
+/* Functions of memlab._core that release the process's CUDA context, take it again, and
+ * read NVML meanwhile.
  *
- * Owns nothing: checkpoint.h does the work, without the GIL. */
+ * checkpoint.h does the work, without the GIL. */
 #ifndef ML_PY_CONTEXT_H
 #define ML_PY_CONTEXT_H
 

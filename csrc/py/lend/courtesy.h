@@ -1,4 +1,5 @@
-/* The type Courtesy, and where it gets the bridge's way to move memory from. */
+/* The type Courtesy, and its source of the bridge's function table for moving
+ * memory. */
 #ifndef ML_PY_COURTESY_H
 #define ML_PY_COURTESY_H
 

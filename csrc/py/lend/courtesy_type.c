@@ -1,8 +1,8 @@
-/* memlab._core.Courtesy: finds what Python has of the GPUs' memory, and holds what the
- * bridge moved to the host until it goes back.
+/* memlab._core.Courtesy: finds Python's GPU memory, and holds the memory that the
+ * bridge moved to the host until it returns.
  *
- * Owns the search among Python's objects and the answers about it; how memory moves is
- * csrc/torch/objects/storages.cpp's. */
+ * Owns the search among Python's objects and the answers about it.
+ * csrc/torch/objects/storages.cpp moves memory. */
 #include "state.h"
 
 #include <stdbool.h>
@@ -13,10 +13,10 @@
 
 typedef struct courtesy {
     PyObject_HEAD
-    ml_yielded *yielded; /* owned; NULL: all is in its place */
-    uint64_t bytes;      /* that the last yield gave back */
+    ml_yielded *yielded; /* owned; NULL: all memory is in place */
+    uint64_t bytes;      /* given back by the last yield */
     ml_left left;        /* by it */
-    bool busy;           /* a call is under way, which lets other threads run */
+    bool busy;           /* a call is in progress; it lets other threads run */
 } courtesy;
 
 /* Set once; NULL: no bridge is loaded, or torch has no CUDA. */
@@ -53,7 +53,7 @@ raise_failure(PyObject *self, int error)
     return ml_py_raise(ml_state_of(Py_TYPE(self)), error, text);
 }
 
-/* Puts tensors before storages; the number of tensors. */
+/* Puts tensors before storages; returns the number of tensors. */
 static size_t
 sort_out(PyObject *found, PyTypeObject *storage_type, const void **objects)
 {
@@ -107,7 +107,7 @@ call_without_gil(courtesy *self, int (*call)(void))
     return result;
 }
 
-/* The graph's memory pool is there from the end of its capture until it is reset. */
+/* The graph's memory pool exists from the end of its capture until its reset. */
 static bool
 is_captured(PyObject *graph)
 {
@@ -165,7 +165,7 @@ courtesy_yield_tensors(PyObject *object, PyObject *args)
         Py_RETURN_NONE;
     }
     self->busy = true;
-    /* First without the GIL, which what the device waits for may need. */
+    /* First without the GIL: the device may wait for a thread that needs it. */
     bool done = call_without_gil(self, storages->synchronize) == 0 &&
                 move_to_host(self, tensor_type, storage_type) == 0 &&
                 call_without_gil(self, storages->empty_cache) == 0;
@@ -193,7 +193,7 @@ courtesy_restore_tensors(PyObject *object, PyObject *Py_UNUSED(ignored))
         Py_RETURN_NONE;
     }
     self->busy = true;
-    /* The allocator may hand out again what work that was queued meanwhile still uses. */
+    /* The allocator may give out memory again that later queued work still uses. */
     int result = call_without_gil(self, storages->synchronize);
     if (result == 0) {
         result = storages->restore(self->yielded);
@@ -251,8 +251,8 @@ courtesy_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* What is yielded then stays on the CPU: nothing may be raised here, and there may be no
- * room for it. */
+/* Yielded memory then stays on the CPU: no exception may be raised here, and the GPU
+ * may be full. */
 static void
 warn_of_loss(PyObject *self)
 {

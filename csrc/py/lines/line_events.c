@@ -1,4 +1,4 @@
-/* Watches begin and end.  See line_events.h. */
+/* Begins and ends watches.  See line_events.h. */
 #include "lines/line_events.h"
 
 #include "core/base/base.h"
@@ -27,8 +27,8 @@ ml_line_events_watch(PyObject *code, ml_lines *lines, ml_lines_function *functio
         PyErr_NoMemory();
         return -1;
     }
-    /* It counts already: while CPython is asked another thread may forget its own, which
-     * are not the last then. */
+    /* It counts already.  While CPython is being asked, another thread may end its own
+     * watches, which are then not the last. */
     if (ml_line_monitor_add(code, error) == 0) {
         return 0;
     }

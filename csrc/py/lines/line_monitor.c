@@ -1,7 +1,8 @@
-/* How CPython is asked for the lines that run; see line_monitor.h.
+/* Asks CPython for the lines that run.  See line_monitor.h.
  *
- * A program that replaces its trace function, on 3.10 and 3.11, ends this on that thread:
- * its own is left where it is, and the line profiler says so when it is disabled. */
+ * On 3.10 and 3.11, a program that sets its own trace function ends this on that
+ * thread.  The program's function stays, and the line profiler says so when it is
+ * disabled. */
 #include "lines/line_monitor.h"
 
 #include <stdbool.h>
@@ -12,10 +13,11 @@
 
 /* ---- sys.monitoring ---- */
 
-static PyObject *monitoring; /* sys.monitoring, while a tool id is ours */
+static PyObject *monitoring; /* sys.monitoring, while a tool id is memlab's */
 static int tool = -1;
-/* Of sys.monitoring.events: those set for a code object, and two that tell of exceptions
- * which leave any function or are thrown into one, and cost only where that happens. */
+/* Of sys.monitoring.events.  Local events are set for a code object.  Global ones
+ * report exceptions that leave any function or are thrown into one, and cost only
+ * then. */
 static int local_events, global_events;
 
 static PyObject *
@@ -36,7 +38,7 @@ on_start(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
-/* Resumed, or an exception thrown into it. */
+/* Resumed, or an exception was thrown into it. */
 static PyObject *
 on_resume(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
@@ -44,7 +46,7 @@ on_resume(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
         int offset = (int)PyLong_AsLong(args[1]);
         PyCodeObject *code = (PyCodeObject *)args[0];
         int line = PyCode_Addr2Line(code, offset);
-        /* An instruction may be of no line. */
+        /* An instruction may belong to no line. */
         ml_line_watches_tell(args[0], ML_LINE_RESUME,
                              line > 0 ? line : code->co_firstlineno);
     }
@@ -114,8 +116,8 @@ event_number(const char *event)
     return value;
 }
 
-/* A tool id that nobody has; first those that are nobody's by name, since cProfile and
- * coverage fail where they find theirs taken.  0 or -1. */
+/* Claims a free tool id.  Ids without a conventional owner come first, because cProfile
+ * and coverage fail if theirs is taken.  0 or -1. */
 static int
 claim_tool(PyObject *error)
 {
@@ -213,10 +215,10 @@ ml_line_monitor_end(void)
 
 #include "core/base/base.h"
 
-/* What a thread had before our trace function, to which everything is passed on.  Its
- * object stays where it was, so that sys.gettrace() answers as ever. */
+/* A thread's trace function before memlab's, to which everything is passed on.  Its
+ * object stays in place, so that sys.gettrace() is unchanged. */
 typedef struct traced_thread {
-    uint64_t id;         /* of its state: those of dead threads do not come again */
+    uint64_t id;         /* of its state; never reused after the thread's death */
     Py_tracefunc before; /* NULL: none */
 } traced_thread;
 
@@ -225,10 +227,10 @@ static struct {
     size_t count;
     size_t capacity;
 } threads;
-/* The head of the interpreter's list of threads when it was looked at last. */
+/* The head of the interpreter's list of threads at the last look. */
 static const PyThreadState *newest;
-/* What starts on new threads, and after which the program's, its self, is called.  Owned;
- * NULL: nothing is watched. */
+/* Starts on new threads; then the program's hook, its self, is called.  Owned; NULL:
+ * nothing is watched. */
 static PyObject *hook;
 
 static traced_thread *
@@ -242,7 +244,7 @@ thread_of(const PyThreadState *state)
     return NULL;
 }
 
-/* A new call, or one that was suspended at the frame's line? */
+/* Whether the call is a resumed one, suspended at the frame's line, and not new. */
 static bool
 is_resumed(PyFrameObject *frame, const PyCodeObject *code)
 {
@@ -250,8 +252,8 @@ is_resumed(PyFrameObject *frame, const PyCodeObject *code)
         return false;
     }
 #if PY_VERSION_HEX >= 0x030b0000
-    /* A generator begins with a RESUME of 0; the others follow a yield.  Without a RESUME
-     * an exception is thrown into it. */
+    /* A generator begins with a RESUME of 0; other RESUMEs follow a yield.  Without a
+     * RESUME, an exception is thrown into it. */
     int at = PyFrame_GetLasti(frame);
     if (at < 0) {
         return false;
@@ -285,7 +287,7 @@ tell(PyFrameObject *frame, int what)
     Py_DECREF(code);
 }
 
-/* Puts FUNCTION in the place of STATE's trace function, whose object stays.  0 or -1. */
+/* Replaces STATE's trace function by FUNCTION; its object stays.  0 or -1. */
 static int
 exchange(PyThreadState *state, Py_tracefunc function)
 {
@@ -298,11 +300,11 @@ exchange(PyThreadState *state, Py_tracefunc function)
 
 static int trace(PyObject *self, PyFrameObject *frame, int what, PyObject *arg);
 
-/* How often the program replaced our trace function and one more function to be watched
- * brought it back: lines in between were not seen. */
+/* How often the program replaced memlab's trace function and a newly watched function
+ * restored it.  Lines in between were missed. */
 static size_t threads_replaced;
 
-/* Sets our trace function over that of STATE.  0, or -1 with an exception. */
+/* Sets memlab's trace function over that of STATE.  0, or -1 with an exception. */
 static int
 install(PyThreadState *state)
 {
@@ -345,7 +347,7 @@ forget_dead_threads(void)
     threads.count = alive;
 }
 
-/* On threads that are new.  0, or -1 with an exception. */
+/* Installs it on new threads.  0, or -1 with an exception. */
 static int
 install_on_new_threads(void)
 {
@@ -376,7 +378,7 @@ trace(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
         return 0;
     }
     int result = thread->before(self, frame, what, arg);
-    /* It may have put another in its place, or have left. */
+    /* The call may have set another trace function, or removed memlab's. */
     if (state->c_tracefunc != trace && hook != NULL) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
@@ -386,7 +388,7 @@ trace(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
     return result;
 }
 
-/* What threading calls on a new thread instead of the program's hook, BEFORE. */
+/* Called by threading on a new thread instead of the program's hook, BEFORE. */
 static PyObject *
 start_thread(PyObject *before, PyObject *args)
 {
@@ -412,8 +414,8 @@ start_thread(PyObject *before, PyObject *args)
 static PyMethodDef start_thread_def = {"start_thread", start_thread, METH_VARARGS,
                                        NULL};
 
-/* threading's variable behind its settrace() and gettrace(), which are Python functions:
- * other threads would run between the one and the other. */
+/* threading's variable behind settrace() and gettrace().  Those are Python functions:
+ * other threads could run between two calls. */
 static const char hook_name[] = "_trace_hook";
 
 static int

@@ -1,6 +1,6 @@
-/* How CPython is asked for the lines that run: by sys.monitoring from 3.12 on, where a
- * function that is not watched costs nothing, and by a trace function before, which passes
- * everything on to the one that was there.  All with the GIL. */
+/* The lines that run, reported by CPython.  From 3.12 on by sys.monitoring, where
+ * unwatched functions cost nothing; before by a trace function that passes everything
+ * on to the previous one.  All with the GIL. */
 #ifndef ML_LINE_MONITOR_H
 #define ML_LINE_MONITOR_H
 
@@ -10,9 +10,9 @@
 /* Asks CPython for the events of CODE.  0, or -1 with an exception; see
  * ml_line_events_watch. */
 int ml_line_monitor_add(PyObject *code, PyObject *error);
-/* Not for those of CODE any more.  Clears exceptions. */
+/* Ends the events of CODE.  Clears exceptions. */
 void ml_line_monitor_remove(PyObject *code);
-/* Nothing is watched: CPython is as it was.  Clears exceptions. */
+/* Nothing is watched any more: restores CPython's state.  Clears exceptions. */
 void ml_line_monitor_end(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* memlab._core.LineProfiler: line tables of some functions, as a Python object.
  *
- * Owns the tables and the functions they are of; the meters move while it is enabled
- * (metering.h).  Names, text and HTML are Python's business. */
+ * Owns the tables and their functions; meters move while it is enabled (metering.h).
+ * Python makes names, text and HTML. */
 #include "state.h"
 
 #include <string.h>
@@ -23,8 +23,9 @@ typedef struct profiler_object {
     profiled *functions; /* owned */
     size_t count;
     size_t capacity;
-    const ml_source *metered; /* whose meters it keeps moving; NULL: not enabled */
-    bool changing;            /* another thread enables it */
+    /* the source whose meters it keeps moving; NULL: not enabled */
+    const ml_source *metered;
+    bool changing; /* another thread is enabling it */
 } profiler_object;
 
 /* The source NAME for the tables; NULL with an exception. */
@@ -52,8 +53,7 @@ lines_of(profiler_object *self)
     return self->lines;
 }
 
-/* The source and *DEVICE that ARGS name, with the tables there; NULL with an
- * exception. */
+/* The source and *DEVICE in ARGS, with the tables made; NULL with an exception. */
 static const ml_source *
 parse_target(PyObject *op, PyObject *args, const char *format, int *device)
 {
@@ -94,7 +94,7 @@ profiler_add(PyObject *op, PyObject *code)
                                     self->count + 1, sizeof(*self->functions)) < 0) {
         return PyErr_NoMemory();
     }
-    /* Registered before it is watched, during which other Python code may run. */
+    /* Registered before the watch, which may run other Python code. */
     size_t number = self->count++;
     self->functions[number] = (profiled){.code = Py_NewRef(code), .function = function};
     PyObject *error = ml_state_of(Py_TYPE(op))->error;
@@ -109,7 +109,7 @@ profiler_add(PyObject *op, PyObject *code)
     return PyLong_FromSize_t(number);
 }
 
-/* Nothing is profiled from here on; the GIL is released on the way. */
+/* Nothing is profiled from here on.  Releases the GIL meanwhile. */
 static void
 disable(profiler_object *self)
 {
@@ -123,7 +123,7 @@ disable(profiler_object *self)
     ml_metering_end(metered);
 }
 
-/* Other Python code may run on the way, and disable or clear. */
+/* Other Python code may run meanwhile, and disable or clear. */
 static int
 watch_all(profiler_object *self)
 {
@@ -194,7 +194,7 @@ profiler_target(PyObject *op, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Nothing is registered any more.  What other Python code registers meanwhile stays. */
+/* Unregisters everything, except what other Python code registers meanwhile. */
 static void
 drop_functions(profiler_object *self)
 {
@@ -246,7 +246,7 @@ enum metric {
     MAX_SPLIT
 };
 
-/* A figure under its name in torch.cuda.memory_stats(). */
+/* A figure with its name in torch.cuda.memory_stats(). */
 typedef struct column {
     char name[48];
     enum metric metric;
@@ -277,7 +277,7 @@ list_figures(column *next, const char *count_name, int count, int pool)
     return next;
 }
 
-/* All columns there are; their number. */
+/* Lists all columns; returns their number. */
 static size_t
 list_columns(column out[COLUMNS])
 {
@@ -338,7 +338,7 @@ find_column(const char *name, column *out)
     return false;
 }
 
-/* What the target's allocator tells of itself. */
+/* The target allocator's own facts. */
 typedef struct allocator_facts {
     bool counting;
     uint64_t max_split_bytes;
@@ -353,7 +353,7 @@ figure_of(const ml_line_row *row, const column *wanted, const allocator_facts *f
         return Py_NewRef(Py_None);
     }
     if (wanted->metric == MAX_SPLIT) {
-        /* As torch gives it: -1 for unlimited. */
+        /* torch's form: -1 for unlimited. */
         return PyLong_FromLongLong((long long)facts->max_split_bytes);
     }
     return PyLong_FromUnsignedLongLong(figures[wanted->metric][wanted->figure]);
@@ -379,9 +379,9 @@ row_tuple(const ml_line_row *row, const column *columns, Py_ssize_t count,
                          (long long)row->delta, values);
 }
 
-/* Copies of the rows of FUNCTION, *COUNT of them, to be freed; NULL with an
- * exception.  Where Python objects are made other Python code may run, profiled
- * functions among it. */
+/* Copies of FUNCTION's rows, *COUNT of them, for the caller to free; NULL with an
+ * exception.  Making Python objects may run other Python code, profiled functions
+ * included. */
 static ml_line_row *
 copy_rows(const ml_lines_function *function, size_t *count)
 {
@@ -396,7 +396,8 @@ copy_rows(const ml_lines_function *function, size_t *count)
     return copies;
 }
 
-/* The columns of NAMES, a tuple of str, to be freed; NULL with an exception. */
+/* The columns of NAMES, a tuple of str, for the caller to free; NULL with an
+ * exception. */
 static column *
 parse_columns(PyObject *names)
 {

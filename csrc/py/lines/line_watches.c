@@ -1,9 +1,9 @@
-/* The watched code objects.  See line_watches.h. */
+/* Lists the watched code objects.  See line_watches.h. */
 #include "lines/line_watches.h"
 
 #include "core/base/base.h"
 
-/* By the address of the code: twins are equal, and yet two. */
+/* By the code's address: equal code objects are distinct. */
 static struct {
     ml_line_watch **buckets; /* owned, each with its list */
     size_t bucket_count;     /* a power of 2, or 0 */
@@ -17,7 +17,7 @@ bucket_of(const PyObject *code)
     return &watches.buckets[(hash >> 32) & (watches.bucket_count - 1)];
 }
 
-/* The first watch of CODE from LIST on; NULL where there is none. */
+/* The first watch of CODE from LIST on; NULL if there is none. */
 static ml_line_watch *
 next_of(ml_line_watch *list, const PyObject *code)
 {
@@ -39,7 +39,7 @@ ml_line_watches_has(const PyObject *code)
     return first_of(code) != NULL;
 }
 
-/* Room for one watch more.  0 or -1. */
+/* Makes room for one more watch.  0 or -1. */
 static int
 grow_buckets(void)
 {

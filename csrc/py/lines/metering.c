@@ -1,4 +1,4 @@
-/* Shared windows for meters.  See metering.h. */
+/* Shares windows for meters.  See metering.h. */
 #include "lines/metering.h"
 
 #define PY_SSIZE_T_CLEAN
@@ -8,19 +8,19 @@
 
 #include "core/record/recorder.h"
 
-/* As many as the recorder takes. */
+/* The recorder's limit. */
 #define SOURCE_MAX 8
 
 typedef struct metering {
     const ml_source *source; /* NULL: the place is free */
-    ml_window *window;       /* owned; NULL: nobody wants it */
+    ml_window *window;       /* owned; NULL: not wanted */
     size_t users;
-    pid_t process; /* that of the window: a forked child records nothing */
+    pid_t process; /* the window's process: a forked child records nothing */
 } metering;
 
 static metering meterings[SOURCE_MAX];
 
-/* There are places for all sources, which are never taken back. */
+/* There are slots for all sources; sources are never unregistered. */
 static metering *
 metering_of(const ml_source *source)
 {

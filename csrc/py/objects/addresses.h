@@ -11,7 +11,7 @@ typedef struct ml_address {
     size_t number;
 } ml_address;
 
-/* Zeroed, it is empty. */
+/* Empty if zeroed. */
 typedef struct ml_addresses {
     ml_address *places; /* owned */
     size_t mask;
@@ -19,12 +19,12 @@ typedef struct ml_addresses {
 } ml_addresses;
 
 void ml_addresses_fini(ml_addresses *map);
-/* Has room for COUNT addresses from now on.  0 or ML_ENOMEM. */
+/* Makes room for COUNT addresses.  0 or ML_ENOMEM. */
 int ml_addresses_reserve(ml_addresses *map, size_t count);
 /* The number of ADDRESS, which is not 0; NULL: it has none. */
 size_t *ml_addresses_find(const ml_addresses *map, uint64_t address);
-/* Gives ADDRESS, which is not 0, the NUMBER unless it has one.  1 where it had none, 0, or
- * ML_ENOMEM. */
+/* Gives ADDRESS, which is not 0, the NUMBER unless it has one.  1 if it had none, else
+ * 0; or ML_ENOMEM. */
 int ml_addresses_add(ml_addresses *map, uint64_t address, size_t number);
 
 #endif

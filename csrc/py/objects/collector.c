@@ -1,20 +1,19 @@
-/* The objects that Python's garbage collector knows; see collector.h.
+/* Finds objects in Python's garbage collector.  See collector.h.
  *
- * gc.get_objects() makes a list of them all, which costs tens of milliseconds once torch
- * is imported: most of it for references that are taken and dropped again.  The walk here
- * reads two words of each object, and waits for memory less, since it follows a list from
- * many places at once.  Nothing can change a list meanwhile: the GIL is held and no object
- * is made. */
+ * gc.get_objects() lists all objects, which costs tens of milliseconds once torch is
+ * imported, mostly for references.  This walk reads two words of each object.  It waits
+ * less for memory, because it follows a list from many places at once.  Lists cannot
+ * change meanwhile: the GIL is held and no object is made. */
 #define PY_SSIZE_T_CLEAN
 #define Py_BUILD_CORE 1
-/* CPython's internal headers are not clean under our warnings. */
+/* CPython's internal headers cause warnings. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #pragma GCC diagnostic ignored "-Wundef"
 #include <Python.h>
 
-/* How the lists are reached; COLLECTOR_LISTED: by gc.get_objects(). */
+/* How lists are reached.  COLLECTOR_LISTED: by gc.get_objects(). */
 #ifdef Py_GIL_DISABLED
 #define COLLECTOR_LISTED
 #elif PY_VERSION_HEX >= 0x030e0000
@@ -32,22 +31,22 @@
 
 #include "core/base/base.h"
 
-/* Types whose verdict is at hand, each in a place of its own or another's; a process with
- * torch has some thousand, a few of which have most objects. */
+/* A cache of types' verdicts.  A process with torch has about a thousand types, and a
+ * few of them have most objects. */
 #define KNOWN 1024
 
 typedef struct finding {
     PyObject *object; /* owned */
-    size_t walk;      /* that came upon it */
+    size_t walk;      /* the walk that met it */
 } finding;
 
 typedef struct search {
     PyTypeObject *const *types; /* borrowed */
     size_t count;
-    finding *found; /* owned.  No list of Python's: none may be made meanwhile */
+    finding *found; /* owned.  Not a Python list: none may be made meanwhile */
     size_t found_count;
     size_t capacity;
-    size_t walk; /* that looks now */
+    size_t walk; /* the current walk */
     bool failed; /* for want of memory, or with an exception */
     const PyTypeObject *unwanted[KNOWN];
     const PyTypeObject *wanted[KNOWN];
@@ -57,7 +56,7 @@ static bool
 derives(const search *s, PyTypeObject *type)
 {
     for (size_t i = 0; i < s->count; i++) {
-        /* Not isinstance(): that would run __class__ of whatever lies on the heap. */
+        /* isinstance() would run __class__ of any object on the heap. */
         if (PyType_IsSubtype(type, s->types[i])) {
             return true;
         }
@@ -95,9 +94,9 @@ look(search *s, PyObject *object)
     }
 }
 
-/* The list of all objects must be gone before any Python code runs: it refers to tuples
- * that other threads are still filling, and CPython raises SystemError in a thread whose
- * unfinished tuple someone else refers to. */
+/* The list of all objects must be freed before any Python code runs.  It refers to
+ * tuples that other threads are still filling.  CPython raises SystemError in a thread
+ * whose unfinished tuple has another reference. */
 static void
 look_at_listed(search *s)
 {
@@ -138,8 +137,8 @@ look_at_all(search *s)
 
 #else
 
-/* Where walks begin, and where the walk that comes there ends: the heads of the lists, and
- * objects in them that can be had otherwise. */
+/* Where walks begin, and where another walk ends: heads of lists, and objects in them
+ * that are reachable otherwise. */
 #define STARTS 256
 #define PLACES (4 * STARTS)
 #define MARKS (64 * STARTS)
@@ -148,11 +147,11 @@ look_at_all(search *s)
 typedef struct starts {
     const PyGC_Head *at[STARTS];
     size_t count;
-    size_t heads; /* the first so many are heads: no objects */
+    size_t heads; /* the first are heads, not objects */
     size_t begun;
-    const PyGC_Head *places[PLACES]; /* a hash set of them */
-    uint64_t marks[MARKS / 64];      /* of their hashes: few other objects have one */
-    const PyGC_Head *ends[STARTS];   /* the start that the walk from each came to */
+    const PyGC_Head *places[PLACES]; /* a hash set of the starts */
+    uint64_t marks[MARKS / 64];      /* of their hashes: few other objects share one */
+    const PyGC_Head *ends[STARTS];   /* the start at which each walk ended */
 } starts;
 
 /* The two low bits are the collector's. */
@@ -199,7 +198,7 @@ add_start(starts *all, const PyGC_Head *at)
     }
 }
 
-/* Modules of Python came with the objects that importing them made. */
+/* Python modules lie among the objects that their import made. */
 static void
 add_python_modules(starts *all)
 {
@@ -224,7 +223,7 @@ typedef struct walk {
     size_t start; /* where it began */
 } walk;
 
-/* The first object of the next walk; false where there is none. */
+/* The first object of the next walk; false if there is none. */
 static bool
 begin_walk(starts *all, walk *w)
 {
@@ -255,7 +254,7 @@ look_from(search *s, starts *all)
             s->walk = walks[i].start;
             look(s, (PyObject *)(uintptr_t)(walks[i].at + 1));
             if (!is_start(all, next)) {
-                /* By its next turn it is here. */
+                /* In the cache by its next turn. */
                 __builtin_prefetch(next);
                 __builtin_prefetch(next + 1);
                 walks[i++].at = next;
@@ -283,8 +282,8 @@ start_at(const starts *all, const PyGC_Head *at)
     return i;
 }
 
-/* Numbers the walks by where they were in the lists: each went on where the next began.
- * The oldest generation comes first, after what gc.freeze() set aside. */
+/* Numbers the walks by their place in the lists: each continues where the next began.
+ * The oldest generation comes first, after that of gc.freeze(). */
 static void
 order_walks(const starts *all, size_t rank[STARTS])
 {
@@ -299,7 +298,7 @@ order_walks(const starts *all, size_t rank[STARTS])
     }
 }
 
-/* The findings one walk after the other. */
+/* Sorts the findings by walk. */
 static void
 sort_found(search *s, const starts *all)
 {
@@ -332,7 +331,7 @@ look_at_all(search *s)
     const struct _gc_runtime_state *gc = &interpreter->gc;
     starts all = {.count = 0};
 
-    /* Where the headers are those of another build of Python, this word is not that. */
+    /* If the headers are those of another build of Python, this word differs. */
     if (gc->generation0 != &gc->generations[0].head) {
         look_at_listed(s);
         return;
@@ -342,8 +341,8 @@ look_at_all(search *s)
     }
     add_start(&all, &gc->permanent_generation.head);
     all.heads = all.count;
-    /* In a collection, of which this may be a finalizer, an object may be in a list that
-     * only the collector knows. */
+    /* Inside a collection (in a finalizer), an object may be in a list known only to
+     * the collector. */
     if (!gc->collecting) {
         add_python_modules(&all);
     }

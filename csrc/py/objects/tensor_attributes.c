@@ -1,4 +1,4 @@
-/* The tensors that a wrapper holds.  See tensor_attributes.h. */
+/* Reads the tensors that a wrapper holds.  See tensor_attributes.h. */
 #include "objects/tensor_attributes.h"
 
 #include <stdbool.h>
@@ -32,7 +32,7 @@ add(reading *r, PyObject *name, PyObject *value)
     }
 }
 
-/* What __slots__ of TYPE itself made places for. */
+/* The slots made by __slots__ of TYPE itself. */
 static void
 read_slots(reading *r, PyObject *wrapper, PyTypeObject *type)
 {

@@ -1,7 +1,6 @@
-/* The tensors that a tensor of a Python subclass holds as attributes: the memory of one
- * that wraps others.
+/* The tensors in a tensor subclass's attributes: the memory of one that wraps others.
  *
- * Owns reading them from slots and dict without running any code of the subclass. */
+ * Owns reading them from slots and dict, without running code of the subclass. */
 #ifndef ML_PY_TENSOR_ATTRIBUTES_H
 #define ML_PY_TENSOR_ATTRIBUTES_H
 
@@ -15,8 +14,8 @@ typedef struct ml_attribute {
     PyObject *tensor; /* owned */
 } ml_attribute;
 
-/* The first ML_ATTRIBUTES of WRAPPER whose type derives from TENSOR_TYPE, slots before the
- * dict; how many. */
+/* The first ML_ATTRIBUTES of WRAPPER whose type derives from TENSOR_TYPE, slots before
+ * the dict; returns their number. */
 size_t ml_attributes_read(PyObject *wrapper, PyTypeObject *tensor_type,
                           ml_attribute out[ML_ATTRIBUTES]);
 void ml_attributes_drop(ml_attribute *attributes, size_t count);

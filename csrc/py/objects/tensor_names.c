@@ -1,4 +1,4 @@
-/* What tensors are called.  See tensor_names.h. */
+/* Names tensors.  See tensor_names.h. */
 #include "objects/tensor_names.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ typedef struct entry {
     void *mark;          /* owned */
     PyObject *name;      /* owned */
     uint64_t order;      /* when it was named */
-    uint64_t look;       /* the last that came upon it */
+    uint64_t look;       /* the last look that met it */
     enum ml_name_source source;
 } entry;
 
@@ -81,7 +81,7 @@ ml_names_end(ml_names *names)
     ml_addresses_fini(&names->map);
     for (size_t i = 0; i < names->count; i++) {
         entry *e = &names->entries[i];
-        /* Without memory for the map the name is lost, which the next look makes good. */
+        /* Without memory for the map, the name is lost; the next look restores it. */
         if (e->look == names->look &&
             ml_addresses_add(&names->map, (uintptr_t)e->tensor, kept) > 0) {
             names->entries[kept++] = *e;
@@ -93,7 +93,7 @@ ml_names_end(ml_names *names)
     names->count = kept;
 }
 
-/* Whether TENSOR is what E was made for, and not another one in its place. */
+/* Whether TENSOR is the tensor of E, and not a later one at its address. */
 static bool
 is_same(const ml_names *names, const entry *e, PyObject *tensor)
 {
@@ -141,7 +141,7 @@ ml_names_find_number(const ml_names *names, PyObject *tensor)
     return numbered ? e->name : NULL;
 }
 
-/* Gives E, which has none, what tells TENSOR.  0, or -1 with an exception. */
+/* Gives E, which has none, an identity of TENSOR.  0, or -1 with an exception. */
 static int
 know(const ml_names *names, entry *e, PyObject *tensor, bool mark)
 {
@@ -151,7 +151,7 @@ know(const ml_names *names, entry *e, PyObject *tensor, bool mark)
     return e->mark == NULL && e->reference == NULL ? -1 : 0;
 }
 
-/* The entry for TENSOR, a new one where there is none; NULL with an exception. */
+/* The entry for TENSOR, new if needed; NULL with an exception. */
 static entry *
 entry_for(ml_names *names, PyObject *tensor)
 {

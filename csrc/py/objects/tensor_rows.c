@@ -1,9 +1,9 @@
-/* The rows of a report.  See tensor_rows.h.
+/* Makes the rows of a report.  See tensor_rows.h.
  *
- * Every tensor that was added is a subject with parts: its own memory, that of its
- * components or of the tensors that it wraps, and the same of its gradient.  A part that is
- * the whole of another subject (a gradient that Python has seen, the inside of a wrapper)
- * stays where it is a part, since that says what it is for. */
+ * Each added tensor is a subject with parts: its own memory, that of its components or
+ * wrapped tensors, and the same of its gradient.  A part may be the whole of another
+ * subject, such as a gradient that Python has seen.  It then stays a part, because that
+ * tells its purpose. */
 #include "objects/tensor_rows_parts.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "state.h"
 
 #define PATH_BYTES 512
-#define DEPTH 4 /* of wrappers in wrappers */
+#define DEPTH 4 /* of nested wrappers */
 
 ml_rows *
 ml_rows_new(const ml_tensors *tensors, PyTypeObject *tensor_type,
@@ -52,8 +52,8 @@ ml_rows_free(ml_rows *rows)
 
 typedef struct reading {
     ml_rows *rows;
-    const char *prefix; /* how what is read is reached from the ml_row_subject */
-    unsigned depth;     /* in how many wrappers it is */
+    const char *prefix; /* the path from the ml_row_subject */
+    unsigned depth;     /* number of wrappers around it */
 } reading;
 
 static int
@@ -102,8 +102,8 @@ add_part(ml_rows *rows, const char *path, const ml_tensor_part *from)
 
 static int read_part(void *context, const ml_tensor_part *from);
 
-/* The parts of what WRAPPER holds: of one tensor by the wrapper's own name, of several by
- * their attributes'.  How many there were, or a negative error. */
+/* The parts in WRAPPER: one tensor has the wrapper's own name, several have their
+ * attributes'.  Returns their number, or a negative error. */
 static int
 read_wrapper(const reading *outer, const char *path, PyObject *wrapper)
 {
@@ -215,7 +215,7 @@ order_subject(ml_rows *rows, const ml_row_subject *s, ml_addresses *seen)
     return 0;
 }
 
-/* Subjects that are parts of others come last, where nothing should be left of them. */
+/* Subjects that are parts of others come last; nothing should be left of them. */
 static int
 order_parts(ml_rows *rows)
 {
@@ -242,7 +242,7 @@ order_parts(ml_rows *rows)
 
 /* ---- Whose memory it is ---- */
 
-/* What is compared, in one place. */
+/* Memory to compare, in one place. */
 typedef struct extent {
     uint64_t device; /* and its kind */
     uint64_t addr;
@@ -263,7 +263,7 @@ extent_of(const ml_row_part *p, size_t position)
         return (a) < (b) ? -1 : 1; \
     }
 
-/* By address, the larger first; of equal ones the first row, empty views last. */
+/* By address, larger first; of equal ones, the first row first and empty views last. */
 static int
 compare_extents(const void *left, const void *right)
 {
@@ -285,8 +285,8 @@ lies_in(const ml_row_part *inner, const ml_row_part *outer)
            inner->addr - outer->addr <= outer->bytes - inner->bytes;
 }
 
-/* Finds for each row the first in whose memory it lies.  Storages of one address may be
- * several objects of torch's: through DLPack, for one. */
+/* Finds for each row the first row whose memory contains it.  torch may have several
+ * storages at one address, for example through DLPack. */
 static int
 find_shared(ml_rows *rows)
 {
@@ -317,7 +317,7 @@ find_shared(ml_rows *rows)
     return 0;
 }
 
-/* An empty view says something only where nobody else shows its memory. */
+/* An empty view matters only if no other row shows its memory. */
 static void
 drop_empty(ml_rows *rows)
 {

@@ -7,7 +7,7 @@
 #include "core/base/base.h"
 #include "state.h"
 
-#define BLOCK 512 /* bytes; the caching allocator's blocks are multiples */
+#define BLOCK 512 /* bytes; the unit of the caching allocator's blocks */
 
 static bool
 is_own(const ml_rows *rows, const ml_row_part *p)
@@ -47,8 +47,8 @@ enum row_key {
     KEY_COUNT
 };
 
-/* False with an exception.  *FORM: a dict of all keys, which it owns, and whose copies need
- * not grow. */
+/* False with an exception.  *FORM: an owned dict of all keys, whose copies need not
+ * grow. */
 static bool
 make_keys(PyObject *keys[KEY_COUNT], PyObject **form)
 {
@@ -97,12 +97,12 @@ same_device(const ml_row_part *a, const ml_row_part *b)
     return a->device_number == b->device_number && a->device == b->device;
 }
 
-/* The rows of the device of LIKE. */
+/* The rows of the same device as LIKE. */
 static PyObject *
 device_dict(const ml_rows *rows, const ml_row_part *like)
 {
     PyObject *dict = PyDict_New(), *list = PyList_New(0);
-    /* Of these there is one each. */
+    /* There is one of each. */
     bool single =
         strcmp(like->device_type, "cpu") == 0 || strcmp(like->device_type, "meta") == 0;
     uint64_t elements = 0, used = 0;
@@ -138,7 +138,7 @@ device_dict(const ml_rows *rows, const ml_row_part *like)
     return dict;
 }
 
-/* The part whose device comes next after that of LAST; NULL: there is none. */
+/* The part with the next device after that of LAST; NULL: there is none. */
 static const ml_row_part *
 next_device(const ml_rows *rows, const ml_row_part *last)
 {

@@ -1,4 +1,4 @@
-/* The torch bridge's view of tensors.  See tensors.h. */
+/* Keeps the torch bridge's view of tensors.  See tensors.h. */
 #include "objects/tensors.h"
 
 #include "state.h"

@@ -1,7 +1,7 @@
-/* The torch bridge's view of tensors, by which their memory is found without running any
- * code of theirs.
+/* The torch bridge's view of tensors, which finds their memory without running their
+ * code.
  *
- * Owns the one that was taken; what it offers is torch/bridge.h's. */
+ * Owns the view in use; torch/bridge.h defines it. */
 #ifndef ML_PY_TENSORS_H
 #define ML_PY_TENSORS_H
 
@@ -10,7 +10,7 @@
 
 #include "torch/bridge.h"
 
-/* NULL: no torch bridge is loaded, and there are no tensors to look at. */
+/* NULL: no torch bridge is loaded, and there are no tensors. */
 const ml_tensors *ml_tensors_view(void);
 extern const char ml_tensors_use_doc[];
 PyObject *ml_tensors_use(PyObject *module, PyObject *capsule);

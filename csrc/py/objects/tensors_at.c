@@ -1,4 +1,4 @@
-/* Tensors by the address of their memory.  See tensors_at.h. */
+/* Finds tensors by the address of their memory.  See tensors_at.h. */
 #include "objects/tensors_at.h"
 
 #include "core/base/base.h"
@@ -16,7 +16,7 @@ const char ml_py_tensors_at_doc[] =
     "is none.\n\n"
     "Raises TypeError, OverflowError, MemoryError.";
 
-/* Takes each of ADDRESSES into MAP, by its place.  0, or -1 with an exception. */
+/* Adds each of ADDRESSES to MAP, with its index.  0, or -1 with an exception. */
 static int
 take_addresses(PyObject *addresses, ml_addresses *map)
 {

@@ -1,4 +1,4 @@
-/* The module's function about whose memory lies at an address. */
+/* The module's function that finds the tensors at an address. */
 #ifndef ML_PY_TENSORS_AT_H
 #define ML_PY_TENSORS_AT_H
 

@@ -1,4 +1,4 @@
-/* What a recording answers of a device.  See answers.h. */
+/* Reads questions to a recording's device and answers them.  See answers.h. */
 #include "recordings/answers.h"
 
 #include "core/analysis/answers/module_rows.h"
@@ -12,7 +12,7 @@
 #include "dicts/verdict_dict.h"
 #include "recordings/recording_object.h"
 
-/* DICT, or NULL, said of a part of the RECORDING: with the index that DEVICE has in the
+/* DICT, or NULL, about a part of the RECORDING: replaces its device by the index in the
  * whole. */
 static PyObject *
 name_device(PyObject *dict, Py_ssize_t device)
@@ -61,7 +61,7 @@ ml_recording_find_event(PyObject *op, PyObject *args, PyObject *kwargs)
                                                  (size_t)device, step);
 }
 
-/* What ANSWER says of the device ARG, by its own rank alone in a merged recording. */
+/* ANSWER for the device ARG, asked of its own rank in a merged recording. */
 static PyObject *
 answer_of(PyObject *op, PyObject *arg,
           PyObject *(*answer)(ml_state *state, const ml_recording *recording,
@@ -174,7 +174,7 @@ const char ml_recording_explain_doc[] =
     "have,\n"
     "memlab.Error for one whose allocator keeps no cache, MemoryError.";
 
-/* What ANSWER says of a device, by FORMAT with a memory as a keyword. */
+/* ANSWER for a device, with a memory as a keyword, by FORMAT. */
 static PyObject *
 answer_with_memory(PyObject *op, PyObject *args, PyObject *kwargs, const char *format,
                    PyObject *(*answer)(ml_state *state, const ml_recording *recording,

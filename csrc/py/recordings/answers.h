@@ -1,6 +1,6 @@
-/* What a recording answers of a device: methods of memlab._core.Recording.
+/* Answers of a recording about a device: methods of memlab._core.Recording.
  *
- * Owns reading their arguments; what they say is said by dicts/. */
+ * Owns their arguments; dicts/ makes the answers. */
 #ifndef ML_PY_ANSWERS_H
 #define ML_PY_ANSWERS_H
 

@@ -1,4 +1,4 @@
-/* What of one recording is more, and what less, than of another.  See differences.h. */
+/* Compares a recording with another.  See differences.h. */
 #include "recordings/differences.h"
 
 #include "dicts/difference_dict.h"
@@ -20,7 +20,7 @@ const char ml_recording_difference_doc[] =
     "does\n"
     "not have, TypeError, MemoryError.";
 
-/* The side of DEVICE of RECORDING after EVENT, or at its peak for None.  0 or -1. */
+/* Sets the side: DEVICE of RECORDING after EVENT, or for None at its peak.  0 or -1. */
 static int
 side_of(const ml_recording *recording, PyObject *device, PyObject *event,
         ml_difference_side *side)
@@ -46,8 +46,8 @@ side_of(const ml_recording *recording, PyObject *device, PyObject *event,
     return 0;
 }
 
-/* What difference() is called with, and difference_page() with a title and a sentence
- * before.  0 or -1. */
+/* Reads the arguments of difference(), or those of difference_page(), which start with
+ * a title and a sentence.  0 or -1. */
 static int
 read_ask(PyObject *op, PyObject *args, PyObject *kwargs, ml_difference_ask *ask,
          PyObject **title, PyObject **said)
@@ -109,7 +109,7 @@ ml_recording_difference_page(PyObject *op, PyObject *args, PyObject *kwargs)
     if (read_ask(op, args, kwargs, &ask, &title, &said) < 0) {
         return NULL;
     }
-    /* What was not given, as a reference of ours. */
+    /* A missing argument, as a new reference. */
     PyObject *head =
         title != NULL ? Py_NewRef(title) : PyUnicode_FromString("Two recordings");
     PyObject *body = said != NULL ? Py_NewRef(said) : PyUnicode_FromString("");

@@ -1,6 +1,6 @@
-/* A recording beside another: methods of memlab._core.Recording.
+/* A recording compared with another: methods of memlab._core.Recording.
  *
- * Owns reading their arguments; what they say is said by dicts/difference_dict.h. */
+ * Owns their arguments; dicts/difference_dict.h makes the answers. */
 #ifndef ML_PY_DIFFERENCES_H
 #define ML_PY_DIFFERENCES_H
 

@@ -1,7 +1,7 @@
 /* A recording in other forms: methods of memlab._core.Recording.
  *
- * Owns those that make other tools' files, tables and texts of one, or a recording of a
- * part; what they say is the core's. */
+ * Owns the methods that make other tools' files, tables and texts, or a recording of a
+ * part.  The core makes the contents. */
 #ifndef ML_PY_EXPORTS_H
 #define ML_PY_EXPORTS_H
 

@@ -1,4 +1,4 @@
-/* An ml_recording as a Python object.  See recording_object.h. */
+/* Wraps an ml_recording in a Python object.  See recording_object.h. */
 #include "recordings/recording_object.h"
 
 #include "core/base/base.h"

@@ -1,7 +1,7 @@
 /* memlab._core.Recording: an immutable recording, as a Python object.
  *
- * Owns the type and its methods, but for those of answers.h, differences.h and
- * exports.h.  They only read what the object wraps, so they may run side by side and
+ * Owns the type and its methods, except those in answers.h, differences.h and
+ * exports.h.  Methods only read the wrapped object, so they may run in parallel and
  * without the GIL. */
 #include "state.h"
 
@@ -161,7 +161,7 @@ PyDoc_STRVAR(
     "for more\n"
     "events than a page can number (2^31).");
 
-/* Takes what BUFFER holds, which is taken down. */
+/* Moves the contents of BUFFER, which is freed. */
 static PyObject *
 bytes_of(ml_buffer *buffer)
 {

@@ -1,4 +1,4 @@
-/* Steps, phases and marks that Python tells of.  See annotations.h. */
+/* Notes steps, phases and marks from Python.  See annotations.h. */
 #include "training/annotations.h"
 
 #include <stdatomic.h>
@@ -7,11 +7,11 @@
 #include "core/record/recorder.h"
 #include "dicts/gpu_dict.h"
 
-/* The last number given to a phase. */
+/* The last phase's number. */
 static _Atomic uint64_t phase_number;
 
-/* Notes NAME, a str.  A name that cannot be encoded for want of memory is left out: what
- * happened counts for more. */
+/* Notes NAME, a str.  If memory is too short to encode the name, the note has none: the
+ * event matters more. */
 static void
 note_named(enum ml_note_kind kind, PyObject *name, uint64_t number)
 {

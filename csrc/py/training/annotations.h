@@ -1,6 +1,6 @@
-/* Functions of memlab._core through which Python tells of steps, phases and marks.
+/* Functions of memlab._core by which Python reports steps, phases and marks.
  *
- * Owns turning Python's names into notes; what becomes of notes is the recorder's. */
+ * Owns the conversion of Python's names to notes; the recorder keeps the notes. */
 #ifndef ML_PY_ANNOTATIONS_H
 #define ML_PY_ANNOTATIONS_H
 

@@ -1,4 +1,4 @@
-/* The notice of a torch.nn.Module's call.  See module_calls.h. */
+/* Notices calls of torch.nn.Modules.  See module_calls.h. */
 #include "training/module_calls.h"
 
 #include <pthread.h>
@@ -11,27 +11,29 @@
 #include "training/modules.h"
 #include "training/owners.h"
 
-/* Calls within each other that are looked at. */
+/* Most nested calls considered. */
 #define CALLS 64
-/* A program that makes modules all the time has this many looks at all of them at once,
- * and then one only when this many times what the last took has passed: 1 % of the time. */
+/* A program that keeps making modules gets this many looks at all modules without
+ * delay.  After that, each look waits for this many times the duration of the last: 1 %
+ * of the time. */
 #define FREE_LOOKS 32
 #define REST 100
 
-/* There is one interpreter that records. */
+/* One interpreter records. */
 static struct {
-    PyObject *module;     /* owned; memlab._core; NULL: nobody ever watched */
+    PyObject *module;     /* owned; memlab._core; NULL: never watched yet */
     ml_owner_types types; /* owned */
-    PyObject *snapshots;  /* owned; list of weak references to who watches */
-    allocfunc ordinary;   /* torch.Tensor's tp_alloc at the first watch, for ever */
-    bool looking;         /* on this thread or another, which had to wait */
+    PyObject *snapshots;  /* owned; list of weak references to the watching snapshots */
+    allocfunc ordinary; /* torch.Tensor's tp_alloc at the first watch; never changes */
+    /* a look is in progress, on this or another thread, which had to wait */
+    bool looking;
     unsigned looks;
-    uint64_t next; /* time of the next look that is not free */
+    uint64_t next; /* time of the next delayed look */
 } the;
 
 static PyObject *alloc_noticing(PyTypeObject *type, Py_ssize_t items);
 
-/* Another tool's tp_alloc stays: it calls the one it found, ours or torch's own. */
+/* Another tool's tp_alloc stays: it calls the one before, memlab's or torch's. */
 static void
 settle(void)
 {
@@ -42,14 +44,14 @@ settle(void)
     }
 }
 
-/* The thread that looked is not in the child. */
+/* The looking thread does not exist in the child. */
 static void
 forked(void)
 {
     the.looking = false;
 }
 
-/* What REFERENCE leads to, new; NULL: it is gone. */
+/* The referent of REFERENCE, a new reference; NULL: it is gone. */
 static PyObject *
 referent(PyObject *reference)
 {
@@ -63,8 +65,8 @@ referent(PyObject *reference)
 #endif
 }
 
-/* The recordings that watch, a new list; those that are gone are forgotten, and FORGOTTEN,
- * unless it is NULL.  NULL where there is none, or no memory. */
+/* New list of the watching recordings.  Dead ones are removed, and so is FORGOTTEN,
+ * unless NULL.  NULL if there are none, or no memory. */
 static PyObject *
 watching(PyObject *forgotten)
 {
@@ -87,7 +89,7 @@ watching(PyObject *forgotten)
     return found;
 }
 
-/* A snapshot died that watched. */
+/* A watching snapshot died. */
 static PyObject *
 snapshot_died(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(reference))
 {
@@ -95,7 +97,8 @@ snapshot_died(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(reference))
     Py_RETURN_NONE;
 }
 
-/* Whether a look would find something: who owns nothing needs no name but its class. */
+/* Whether a look could find something: a module that owns nothing needs only its
+ * class's name. */
 static bool
 is_unknown(PyObject *object)
 {
@@ -114,7 +117,7 @@ look_at(PyObject *snapshots)
         return;
     }
     the.looks += the.looks < FREE_LOOKS;
-    /* Without memory the next call tries again. */
+    /* Without memory, the next call tries again. */
     (void)ml_owners_look(the.module, snapshots, &the.types, false);
     uint64_t ended = ml_clock_steady_ns();
     the.next = ended + REST * (ended - begun);
@@ -134,7 +137,7 @@ look(void)
         look_at(snapshots);
     }
     if (snapshots != NULL) {
-        /* The frame holds them. */
+        /* The frame holds these objects. */
         const ml_call *outermost = &calls[count - 1];
         ml_owners_given(the.module, snapshots, &the.types, outermost->args);
         ml_owners_given(the.module, snapshots, &the.types, outermost->kwargs);

@@ -1,12 +1,14 @@
-/* The notice of a torch.nn.Module's call, for owners.
+/* Calls of torch.nn.Modules, noticed for owners.
  *
- * Owns when the program's modules are looked at while they are called, and as they die:
- * a model in a function is gone by the end of a recording.  A module is noticed at the
- * first tensor that Python gets from torch in a call that allocated: torch.Tensor's
- * tp_alloc is the one place that torch passes with the GIL held and no lock of its own.
- * What the stacks of allocations met says whether there is a call to look at, so that
- * one that is known costs a load; torch's hooks on modules would cost each call a
- * microsecond, and torch.compile would trace them. */
+ * Owns when the program's modules are looked at: during their calls and at their
+ * deaths, because a model in a function is gone by the end of a recording.  A module is
+ * noticed at the first tensor that Python gets from torch in a call that allocated.
+ * torch.Tensor's tp_alloc is the one place that torch passes with the GIL held and
+ * without a lock of its own.
+ *
+ * The allocations' stacks tell whether there is a call to look at, so a known call
+ * costs one load. torch's module hooks would cost each call a microsecond, and
+ * torch.compile would trace them. */
 #ifndef ML_PY_MODULE_CALLS_H
 #define ML_PY_MODULE_CALLS_H
 

@@ -1,14 +1,15 @@
-/* The names of the program's torch.nn.Modules; see modules.h.
+/* Names the program's torch.nn.Modules.  See modules.h.
  *
- * A module is named by its path as in named_modules() of the module that no other holds,
- * such a root by its class.  A program with several roots that hold modules, a GAN say,
- * has the root's class in front of each path; a second root of one class is Class#2, in
- * the order in which they were first seen.
+ * A module's name is its path in named_modules() of its root, the module that no other
+ * holds.  The root's name is its class.  If several roots hold modules, as in a GAN,
+ * each path starts with the root's class; a second root of one class is Class#2, in the
+ * order of discovery.
  *
- * The watch on a named module is a weak reference: when it dies, and before its memory is
- * given out again, its address is forgotten, so that a later module there is another one.
- * A module that was never alive at a look for names is not watched.  Its frames say its
- * class only, unless one of the same type took its address and was named: then that. */
+ * A named module is watched by a weak reference.  When it dies, its address is
+ * forgotten before its memory is given out again.  A later module at that address is
+ * then a different one.  Modules never alive at a look for names are not watched.
+ * Their frames have only the class, unless a named module of the same type took the
+ * address: then they have that name. */
 #include "training/modules.h"
 
 #include <stdbool.h>
@@ -24,7 +25,7 @@
 #define PATH_BYTES 1024
 #define DEPTH_MAX 128
 
-/* What wraps a module without being a level of it to its author. */
+/* Attributes that wrap a module without being a level of its path. */
 static const char *const wrappers[] = {"_orig_mod", "_fsdp_wrapped_module",
                                        "_checkpoint_wrapped_module"};
 
@@ -43,13 +44,13 @@ typedef struct naming {
     PyObject **seen; /* hash set of borrowed pointers; owned */
     size_t mask;
     size_t seen_count;
-    bool no_memory; /* for the set: what is missing from it was not looked at */
+    bool no_memory; /* for the set: modules missing from it were not looked at */
     char path[PATH_BYTES];
 } naming;
 
 /* ---- a set of modules ---- */
 
-/* The place of MODULE, or the free one where it would go. */
+/* The slot of MODULE, or the free one for it. */
 static PyObject **
 place_of(PyObject **seen, size_t mask, PyObject *module)
 {
@@ -61,7 +62,7 @@ place_of(PyObject **seen, size_t mask, PyObject *module)
     return &seen[at];
 }
 
-/* Room for twice as many modules, and for the first; false without memory. */
+/* Makes room for twice as many modules, or for the first; false without memory. */
 static bool
 grow_seen(naming *names)
 {
@@ -82,8 +83,8 @@ grow_seen(naming *names)
     return true;
 }
 
-/* True if MODULE was not in the set yet.  How many there are is not known beforehand: a
- * module may hold others that are not among the objects, those before gc.freeze() where
+/* Whether MODULE was not yet in the set.  The number of modules is unknown beforehand.
+ * A module may hold others outside the list of objects: those before gc.freeze(), if
  * the collector's lists cannot be walked. */
 static bool
 see(naming *names, PyObject *module)
@@ -117,7 +118,7 @@ is_module(const naming *names, PyObject *object)
     return PyType_IsSubtype(Py_TYPE(object), names->type);
 }
 
-/* The dict that MODULE has as KEY, borrowed from it; NULL: none. */
+/* The dict in MODULE under KEY, borrowed; NULL: none. */
 static PyObject *
 dict_of(PyObject *module, PyObject *key)
 {
@@ -158,7 +159,7 @@ id_of(const naming *names, PyObject *module)
 
 /* ---- naming ---- */
 
-/* Appends TEXT to the path of LENGTH bytes; the new length, cut where it is too long. */
+/* Appends TEXT to the path of LENGTH bytes, cut if too long; returns the new length. */
 static size_t
 append(naming *names, size_t length, const char *text, size_t bytes)
 {
@@ -205,8 +206,7 @@ name_owned(naming *names, PyObject *module, uint32_t path)
     }
 }
 
-/* No collection may run while dicts are read: it would run finalizers, and they could
- * change them. */
+/* No collection may run while dicts are read: finalizers could change them. */
 static void
 name_below(naming *names, PyObject *module, size_t length, int depth)
 {
@@ -258,7 +258,7 @@ prefix_of(naming *names, const root *roots, size_t index)
     return length;
 }
 
-/* Fills ROOTS, in the order in which they were first seen; returns their number. */
+/* Fills ROOTS, in the order of discovery; returns their number. */
 static size_t
 find_roots(naming *names, PyObject *objects, root *roots)
 {
@@ -291,7 +291,7 @@ find_roots(naming *names, PyObject *objects, root *roots)
     return count;
 }
 
-/* What optimizers step, and what the module has while it works. */
+/* Names the parameter that optimizers step, and the module's own while it works. */
 static void
 name_shard(void *context, const ml_shard *shard)
 {
@@ -350,7 +350,7 @@ module_died(PyObject *self, PyObject *Py_UNUSED(reference))
 {
     PyObject *address = PyTuple_GET_ITEM(self, 1);
 
-    /* References are told before a dying object loses anything. */
+    /* References are cleared before a dying object loses its contents. */
     if (at_end != NULL) {
         at_end(PyLong_AsVoidPtr(address));
     }
@@ -385,7 +385,8 @@ watch(PyObject *watched, PyObject *module)
 
 /* ---- entries ---- */
 
-/* Of what runs a module's call; where it is replaced, the newest is followed. */
+/* Follows the function that runs a module's call; if it was replaced, the newest
+ * one. */
 static void
 follow_calls(PyObject *module_type)
 {

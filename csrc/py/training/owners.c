@@ -1,4 +1,4 @@
-/* Who owns device memory, as far as Python objects tell.  See owners.h. */
+/* Finds the owners of device memory among Python objects.  See owners.h. */
 #include "training/owners.h"
 
 #include <stdbool.h>
@@ -12,8 +12,8 @@
 /* An optimizer has stepped since the first of the recordings began. */
 static bool stepped;
 
-/* What an object of another library raises is not the program's concern; an interrupt is, and comes
- * back at the next bytecode. */
+/* An exception from another library's object does not concern the program.  An
+ * interrupt does: it returns at the next bytecode. */
 static void
 swallow(void)
 {
@@ -57,7 +57,7 @@ ml_own_dict(PyObject *object, const char *name)
     return value;
 }
 
-/* No Python code runs from here on, so dicts cannot change while they are gone through. */
+/* No Python code runs from here on, so dicts cannot change during iteration. */
 
 static void
 tag_module(ml_tagging *to, PyObject *object)
@@ -66,8 +66,8 @@ tag_module(ml_tagging *to, PyObject *object)
     PyObject *name, *tensor;
     PyObject *parameters = ml_own_dict(object, "_parameters");
     while (parameters != NULL && PyDict_Next(parameters, &position, &name, &tensor)) {
-        /* The unit says what is a piece, and what was gathered of others.  A result is
-         * there for one call, as torch.func.functional_call puts it. */
+        /* The unit knows which memory is a piece and which was gathered.  A result
+         * lives for one call, as with torch.func.functional_call. */
         if (!ml_shards_keep(object, name) &&
             !ml_tag_has_flag(to, tensor, ML_TENSOR_RESULT)) {
             ml_tag_parameter(to, tensor);
@@ -136,7 +136,7 @@ count_stranger(ml_tagging *to, PyObject *parameter)
     to->strangers += !ml_paths_find(to->paths, parameter, &path);
 }
 
-/* What modules were not found to have, none has. */
+/* Parameters not found in modules belong to none. */
 static void
 add_stranger(ml_tagging *to, PyObject *parameter)
 {
@@ -164,15 +164,15 @@ begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type,
     return true;
 }
 
-/* Whether there is anything to tag and anybody to be told. */
+/* Whether there is something to tag and a recording to receive it. */
 static bool
 can_tag(const ml_tagging *to)
 {
     return to->shared != NULL && to->tensors != NULL;
 }
 
-/* The modules, units of their parameters and, unless the type is NULL, optimizers of the
- * interpreter; a new list. */
+/* New list of the interpreter's modules, units of their parameters and, unless its type
+ * is NULL, optimizers. */
 static PyObject *
 find_owners(PyObject *module_type, PyObject *optimizer_type)
 {
@@ -185,8 +185,8 @@ find_owners(PyObject *module_type, PyObject *optimizer_type)
     return ml_collector_find(types, count);
 }
 
-/* Looks at all modules again where OPTIMIZER has parameters that were not met: of a
- * model made since.  0, or -1 with an exception. */
+/* Looks at all modules again if OPTIMIZER has parameters not met before, of a newer
+ * model.  0, or -1 with an exception. */
 static int
 meet_strangers(PyObject *module, ml_tagging *to, PyObject *optimizer)
 {
@@ -304,9 +304,9 @@ ml_owners_may_own(PyObject *object)
     return found;
 }
 
-/* How deep, and at how many objects, what a module was given is looked at. */
+/* Depth, and number of objects, to which a module's arguments are searched. */
 #define GIVEN_DEPTH 6
-/* Of what is in the tuple and the dict of all arguments. */
+/* Depth of the tuple and the dict of all arguments. */
 #define GIVEN_ARGUMENT 1
 #define GIVEN_OBJECTS 4096
 
@@ -328,7 +328,7 @@ tag_given_dict(given *what, PyObject *dict, int depth)
     }
 }
 
-/* Whether the class says it, without running any code of its metaclass. */
+/* Whether the class is a dataclass, without running its metaclass's code. */
 static bool
 is_dataclass(PyTypeObject *type)
 {
@@ -343,8 +343,8 @@ is_dataclass(PyTypeObject *type)
     return false;
 }
 
-/* Of a dataclass its attributes, of what is indexed as collections.UserDict and with it
- * transformers.BatchEncoding the data.  Other objects hold all there is: models, their
+/* Tags a dataclass's attributes.  Of classes like collections.UserDict, and so
+ * transformers.BatchEncoding, tags the data.  Other objects hold too much: models,
  * averages, states. */
 static void
 tag_given_attributes(given *what, PyObject *value, int depth)
@@ -364,9 +364,9 @@ tag_given_attributes(given *what, PyObject *value, int depth)
     PyErr_Clear();
 }
 
-/* Tensors that are no result of autograd; of those that it makes a gradient for only what is
- * an argument itself, for many together are weights.  They may be in containers of Python's own and classes derived of them, and of objects that are such.  No
- * module, which is given nothing. */
+/* Tags tensors that are no result of autograd.  A tensor that needs a gradient counts
+ * only if it is an argument itself: in groups, they are weights.  Python's containers,
+ * classes derived from them, and dataclasses are searched; modules are not. */
 static void
 tag_given(given *what, PyObject *value, int depth)
 {
@@ -458,7 +458,7 @@ ml_owners_step(PyObject *module, PyObject *args)
         }
         else {
             result = meet_strangers(module, &to, optimizer);
-            /* Which would drop the exception. */
+            /* It would clear the exception. */
             if (result == 0) {
                 visit_groups(&to, optimizer, ml_tag_parameter);
             }

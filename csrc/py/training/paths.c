@@ -1,4 +1,4 @@
-/* The map from tensors to their modules.  See paths.h. */
+/* Maps tensors to their modules.  See paths.h. */
 #include "training/paths.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "core/record/window.h"
 #include "objects/tensors.h"
 
-/* Names of states whose strings are remembered: an optimizer has a few. */
+/* Names of states with cached strings: an optimizer has a few. */
 #define STATES 8
 #define NAME_BYTES 256
 #define NO_SLOT UINT32_MAX
@@ -22,7 +22,7 @@ typedef struct entry {
 } entry;
 
 struct ml_paths {
-    const ml_tensors *tensors; /* NULL: there is no bridge, nor are there tensors */
+    const ml_tensors *tensors; /* NULL: no bridge, so no tensors */
     PyObject *module_type;     /* owned */
     PyObject *states[STATES];  /* owned: keys of optimizers' states, as objects */
     entry *entries;            /* owned; hashed by address */
@@ -91,7 +91,7 @@ ml_paths_module_type(const ml_paths *paths)
     return paths != NULL ? paths->module_type : NULL;
 }
 
-/* The entry at the address of TENSOR, or the free one where it would go. */
+/* The entry at the address of TENSOR, or the free one for it. */
 static entry *
 slot_of(const ml_paths *paths, const PyObject *tensor)
 {
@@ -102,7 +102,7 @@ slot_of(const ml_paths *paths, const PyObject *tensor)
     return &paths->entries[at];
 }
 
-/* Whether what was at its address when it was added is there still. */
+/* Whether the tensor added at this address is still there. */
 static bool
 is_alive(const ml_paths *paths, const entry *e)
 {
@@ -122,7 +122,7 @@ is_alive(const ml_paths *paths, const entry *e)
 #endif
 }
 
-/* False where there is no memory. */
+/* False without memory. */
 static bool
 make_room(ml_paths *paths)
 {
@@ -151,7 +151,7 @@ string_of(const char *text, size_t length)
     return ml_stacks_string(ml_recorder_stacks(), text, length);
 }
 
-/* The bytes of KEY, or none where it is no text; no exception. */
+/* The bytes of KEY; empty if it is no text.  Raises nothing. */
 static ml_slice
 text_of(PyObject *key)
 {
@@ -166,8 +166,9 @@ text_of(PyObject *key)
     return (ml_slice){.bytes = text, .length = (size_t)length};
 }
 
-/* Gives E what tells its tensor from another at its address.  A weak reference would keep
- * torch from swapping a module's parameters and buffers.  False: it is no tensor. */
+/* Gives E an identity that distinguishes its tensor from a later one.  A weak reference
+ * would prevent torch from swapping a module's parameters and buffers.  False: not a
+ * tensor. */
 static bool
 know(const ml_paths *paths, entry *e)
 {
@@ -217,7 +218,7 @@ ml_paths_find(const ml_paths *paths, PyObject *tensor, ml_path *out)
     return true;
 }
 
-/* "weight.exp_avg", or what there is of it. */
+/* "weight.exp_avg", or as much of it as exists. */
 static uint32_t
 join(uint32_t name, PyObject *key)
 {

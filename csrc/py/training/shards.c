@@ -1,11 +1,11 @@
-/* The units of FullyShardedDataParallel.  See shards.h. */
+/* Reads the units of FullyShardedDataParallel.  See shards.h. */
 #include "training/shards.h"
 
 #include "core/base/base.h"
 #include "objects/addresses.h"
 #include "training/owners.h"
 
-/* Where torch has the type of a unit. */
+/* The places of unit types in torch. */
 static const struct {
     const char *module;
     const char *type;
@@ -14,7 +14,7 @@ static const struct {
     {"torch.distributed.fsdp._flat_param", "FlatParamHandle"},
 };
 
-/* One for the process: parameters that units keep, by module and name. */
+/* One for the process: parameters kept by units, by module and name. */
 static ml_addresses kept;
 
 static PyTypeObject *
@@ -42,7 +42,7 @@ ml_shards_types(PyTypeObject *types[ML_SHARD_TYPES])
     return count;
 }
 
-/* What OBJECT has in its own dict as NAME; borrowed of OBJECT; NULL, also for None. */
+/* The value NAME in OBJECT's own dict, borrowed; NULL if missing or None. */
 static PyObject *
 own(PyObject *object, const char *name)
 {
@@ -56,7 +56,7 @@ own(PyObject *object, const char *name)
     return value != Py_None ? value : NULL;
 }
 
-/* Of a list or tuple; NULL: it has no such item. */
+/* The item of a list or tuple; NULL: there is none. */
 static PyObject *
 item(PyObject *list, Py_ssize_t index)
 {
@@ -88,8 +88,8 @@ visit_param(PyObject *param, ml_shard_visitor visit, void *context)
     }
 }
 
-/* The flat parameter of a FullyShardedDataParallel, of which the parameters of its modules
- * are views; INFOS say whose, in the order of ORIGINALS, which there are with
+/* The flat parameter of a FullyShardedDataParallel; its modules' parameters are views
+ * of it.  INFOS name their modules, in the order of ORIGINALS, which exist with
  * use_orig_params=True. */
 static void
 visit_views(PyObject *infos, PyObject *originals, ml_shard_visitor visit, void *context)

@@ -1,4 +1,4 @@
-/* memlab._core.MemorySnapshot: a recording under way.  See snapshot_type.h. */
+/* memlab._core.MemorySnapshot: a recording in progress.  See snapshot_type.h. */
 #include "training/snapshot_type.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ ml_shared_window_drop(ml_shared_window *shared)
     ml_free(shared);
 }
 
-/* As ml_snapshot_share, but not recording is an error. */
+/* As ml_snapshot_share, but an exception if it is not recording. */
 static ml_shared_window *
 share_or_raise(PyObject *op)
 {
@@ -80,8 +80,8 @@ parse_context(PyObject *value, enum ml_context *out)
     return -1;
 }
 
-/* One line on stderr, from any thread: no Python, and no stdio, whose locks a thread of
- * the program may hold. */
+/* Writes one line to stderr, from any thread, without Python and without stdio, whose
+ * locks the program may hold. */
 static void
 warn(const char *text)
 {
@@ -91,7 +91,7 @@ warn(const char *text)
     (void)written;
 }
 
-/* FILE is None or a path, which becomes a bytes object that the caller owns. */
+/* FILE is None or a path, which becomes bytes owned by the caller. */
 static int
 parse_file(PyObject *file, PyObject *max_bytes, PyObject **path,
            ml_window_options *options)
@@ -138,7 +138,7 @@ parse_place(PyObject *place, ml_process_place *out)
     return 0;
 }
 
-/* *PATH is owned by the caller, who lets go of it when OPTIONS are used. */
+/* The caller owns *PATH and releases it after using OPTIONS. */
 static int
 parse_options(PyObject *args, PyObject *kwargs, const char *format, const char **source,
               ml_window_options *options, PyObject **path)
@@ -230,7 +230,7 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
     }
     Py_XDECREF(path);
     if (self->shared != NULL) {
-        /* Since before, or another thread began while the GIL was free. */
+        /* Recording already, or another thread began while the GIL was free. */
         ml_shared_window_drop(shared);
         return ml_py_raise(state, ML_ESTATE, "recording already; stop() first");
     }
@@ -287,9 +287,9 @@ PyDoc_STRVAR(
     "MemoryError,\n"
     "and what code raises that is no Exception, as KeyboardInterrupt.");
 
-/* Has READ tell what the lines say that RECORDING's frames name: it is worth more than
- * their text, which is left out where that fails.  -1 with an exception where somebody
- * interrupted it. */
+/* Lets READ add the code lines that RECORDING's frames name.  If that fails, their text
+ * is left out, because the recording is worth more.  -1 with an exception if
+ * interrupted. */
 static int
 add_code(ml_recording *recording, PyObject *read)
 {
@@ -303,7 +303,7 @@ add_code(ml_recording *recording, PyObject *read)
     return 0;
 }
 
-/* RECORDING, of events of the source called NAME, is of this process. */
+/* RECORDING, with events of the source NAME, is of this process. */
 static int
 tell_process(const char *name, ml_process_place place, ml_recording *recording)
 {

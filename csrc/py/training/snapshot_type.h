@@ -1,6 +1,6 @@
-/* memlab._core.MemorySnapshot: a recording under way, as a Python object.
+/* memlab._core.MemorySnapshot: a recording in progress, as a Python object.
  *
- * Owns one window of the recorder; callbacks, files and reports are others' work. */
+ * Owns one window of the recorder. */
 #ifndef ML_PY_SNAPSHOT_TYPE_H
 #define ML_PY_SNAPSHOT_TYPE_H
 
@@ -9,16 +9,17 @@
 #include "core/record/recorder.h"
 #include "state.h"
 
-/* A window and how many use it: its object, and calls under way that may run without
- * the GIL.  Another thread's stop() thus never takes it from under them. */
+/* A window and its number of users: its object, and calls in progress that may run
+ * without the GIL.  So another thread's stop() never frees it during a call. */
 typedef struct ml_shared_window {
-    ml_window *window; /* owned; ended by whoever drops it last */
+    ml_window *window; /* owned; its last user ends it */
     unsigned users;    /* guarded by the GIL */
 } ml_shared_window;
 
-/* Of an instance of the type: its window, to be dropped; NULL while it does not record. */
+/* A use of the window of SELF, an instance of the type; the caller drops it.  NULL: not
+ * recording. */
 ml_shared_window *ml_snapshot_share(PyObject *self);
-/* Takes NULL.  The GIL is held, and released while a recording ends. */
+/* Accepts NULL.  Needs the GIL, and releases it while a recording ends. */
 void ml_shared_window_drop(ml_shared_window *shared);
 
 /* Whether it records the cpu source. */

@@ -1,10 +1,10 @@
-/* One more hook among torch's hooks on optimizer steps; see step_hooks.h.
+/* Adds a hook to torch's hooks on optimizer steps.  See step_hooks.h.
  *
- * torch goes through a dict of hooks while it runs them, on any thread, and raises where
- * one was added or taken away meanwhile; a hook that is replaced does not disturb it.
- * Whoever goes through the dict refers to it, so that a dict to which only torch's module
- * refers stands still; all that is asked and done here is one call, in which no other
- * thread runs. */
+ * torch iterates over a dict of hooks while it runs them, on any thread.  It raises if
+ * a hook was added or removed meanwhile; replacing a hook is safe.  An iterating thread
+ * holds a reference to the dict, so a dict that only torch's module refers to is not
+ * being iterated.  Each query and change here is one call, during which no other thread
+ * runs. */
 #include "training/step_hooks.h"
 
 #include <stdbool.h>
@@ -25,7 +25,8 @@ const char ml_step_hooks_put_doc[] =
     "such\n"
     "dict, MemoryError.";
 
-/* The place of BEHIND in HOOKS, else of the last hook; borrowed, NULL where there is none. */
+/* The key of BEHIND in HOOKS, else of the last hook; borrowed; NULL if there is
+ * none. */
 static PyObject *
 find_place(PyObject *hooks, const PyObject *behind, PyObject **value)
 {
@@ -48,7 +49,7 @@ replace(PyObject *hooks, PyObject *place, PyObject *value)
     return result;
 }
 
-/* BEHIND gives way to the hook before which it stood, if it has a PLACE still. */
+/* Restores the hook that BEHIND displaced, if BEHIND still has its PLACE. */
 static int
 withdraw(PyObject *hooks, PyObject *place, PyObject *behind)
 {
@@ -62,8 +63,8 @@ withdraw(PyObject *hooks, PyObject *place, PyObject *behind)
     return result == 0 ? PyObject_SetAttrString(behind, "first", Py_None) : -1;
 }
 
-/* BEHIND takes the PLACE of VALUE.  Not where its first place was taken away from it by the
- * program: a step may still be about to call it for the hook before which it stood. */
+/* BEHIND takes the PLACE of VALUE.  Not if the program took away BEHIND's first place:
+ * a step may still be about to call it for the hook that it displaced. */
 static int
 stand_in(PyObject *hooks, PyObject *place, PyObject *value, PyObject *behind)
 {

@@ -1,7 +1,7 @@
-/* One more hook among torch's hooks on optimizer steps, at any moment.
+/* Adds a hook to torch's hooks on optimizer steps, at any moment.
  *
- * Owns the rule by which a dict of hooks takes a hook while a step goes through it.  What
- * hooks do it must not know. */
+ * Owns the rule by which a dict of hooks accepts a hook while a step iterates over
+ * it. */
 #ifndef ML_PY_STEP_HOOKS_H
 #define ML_PY_STEP_HOOKS_H
 

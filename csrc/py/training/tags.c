@@ -1,4 +1,4 @@
-/* The memory of tensors, handed to a recording with its owner.  See tags.h. */
+/* Passes the memory of tensors, with its owner, to a recording.  See tags.h. */
 #include "training/tags.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ tag_memory(ml_tagging *to, const ml_tensor *memory, const ml_owner *owner)
     }
 }
 
-/* Wrappers within each other. */
+/* Deepest nesting of wrappers. */
 #define WRAPPED_DEPTH 4
 
 /* A tensor whose memory is that of its attributes, as a DTensor's; owned. */
@@ -40,7 +40,7 @@ find_wrapper(void *context, const ml_tensor_part *part)
 static void tag_wrapped(ml_tagging *to, PyObject *wrapper, const ml_owner *owner,
                         int depth);
 
-/* Also the memory of a wrapper. */
+/* Tags the memory of a wrapper too. */
 static void
 tag_within(ml_tagging *to, PyObject *tensor, const ml_owner *owner, int depth)
 {
@@ -102,7 +102,7 @@ ml_tag_gradient(ml_tagging *to, PyObject *parameter)
         tag_memory(to, &memory, &owner);
     }
     else if (!to->tensors->storage(parameter, &memory)) {
-        /* Only a wrapper's gradient is one. */
+        /* Only a wrapper's gradient is another wrapper. */
         wrappers found = {NULL, NULL};
         to->tensors->parts(parameter, find_wrapper, &found);
         if (found.gradient != NULL) {
@@ -123,7 +123,7 @@ ml_tag_parameter(ml_tagging *to, PyObject *parameter)
     ml_tag_gradient(to, parameter);
 }
 
-/* Of the tensor itself, which comes first. */
+/* Flags of the tensor itself, which comes first. */
 static int
 find_flags(void *context, const ml_tensor_part *part)
 {

@@ -1,7 +1,6 @@
-/* memlab._core.Follower: a .mlab file that is followed while it is written.
+/* memlab._core.Follower: a .mlab file, followed while it is written.
  *
- * Owns an ml_follower, which one thread at a time may use: a call that comes while
- * another is under way is refused. */
+ * Owns an ml_follower, for one thread at a time: a call during another is refused. */
 #include "state.h"
 
 #include <errno.h>
@@ -17,8 +16,7 @@ typedef struct live_object {
     bool busy;
 } live_object;
 
-/* The file behind OP, which nobody else may use until release(); NULL with an
- * exception. */
+/* The file behind OP, reserved until release(); NULL with an exception. */
 static ml_follower *
 take(PyObject *op)
 {
@@ -195,7 +193,7 @@ live_history(PyObject *op, PyObject *arg)
         device < 0 || device >= ML_DEVICE_MAX
             ? NULL
             : ml_follower_get_history(live, (unsigned)device);
-    /* Held while objects are made: a collection of garbage lets other threads run. */
+    /* Held while objects are made: a garbage collection lets other threads run. */
     PyObject *dict = history != NULL ? history_dict(history) : NULL;
     release(op);
     if (history == NULL) {

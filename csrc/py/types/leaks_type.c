@@ -1,7 +1,7 @@
-/* memlab._core.Leaks: what the steps of a program leave behind, as a Python object.
+/* memlab._core.Leaks: memory that a program's steps leave behind, as a Python object.
  *
- * Owns the survivors of one recording, which it keeps under way; the test of growth is
- * core/inspect/leaks.h's, what is said of it memlab/_objects/leaks.py's. */
+ * Owns the survivors of one recording, which it keeps running.  core/inspect/leaks.h
+ * tests for growth; memlab/_objects/leaks.py writes the text. */
 #include "dicts/dict_values.h"
 
 #include "core/base/base.h"
@@ -13,7 +13,7 @@ typedef struct leaks_object {
     PyObject_HEAD
     ml_shared_window *shared;   /* one use of it */
     ml_leak_tracker *survivors; /* owned */
-    bool busy;                  /* a step is under way without the GIL */
+    bool busy;                  /* a step is in progress without the GIL */
 } leaks_object;
 
 static PyObject *

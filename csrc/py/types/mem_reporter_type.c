@@ -1,9 +1,9 @@
 /* memlab._core.MemReporter: the tensors that Python sees, by name, as a Python object.
  *
- * Owns the order in which tensors are met and where their names come from: the model's
- * parameters and buffers, the optimizers' states, then all others, those that were reported
- * before first.  What a row is, is tensor_rows.h's business; text is Python's.  No code of
- * the program runs and no tensor is kept alive. */
+ * Owns the order of tensors and the sources of their names: the model's parameters and
+ * buffers, the optimizers' states, then all others, those reported earlier first.
+ * tensor_rows.h makes rows; Python writes text.  Runs no code of the program and keeps
+ * no tensor alive. */
 #include "state.h"
 
 #include <stdlib.h>
@@ -30,12 +30,12 @@ typedef struct reporter_object {
 
 typedef struct look {
     reporter_object *self;
-    ml_rows *rows; /* NULL: names alone are wanted */
+    ml_rows *rows; /* NULL: only names are wanted */
     PyTypeObject *tensor_type;
-    ml_addresses modules; /* that were gone through */
+    ml_addresses modules; /* modules already visited */
 } look;
 
-/* What REFERENCE is of, a new reference; NULL: it is dead. */
+/* The referent of REFERENCE, a new reference; NULL: it is dead. */
 static PyObject *
 alive(PyObject *reference)
 {
@@ -55,7 +55,7 @@ is_tensor(const look *l, PyObject *object)
     return PyType_IsSubtype(Py_TYPE(object), l->tensor_type);
 }
 
-/* A row of its own for TENSOR, called NAME, whose reference is taken; NULL passes an
+/* Adds a row for TENSOR, called NAME, whose reference is taken; NULL passes an
  * exception on.  0 or -1. */
 static int
 add_named(look *l, PyObject *tensor, PyObject *name)
@@ -93,8 +93,8 @@ add_entries(look *l, PyObject *module, PyObject *prefix, const char *which)
     return result;
 }
 
-/* WHICH, "_parameters" or "_buffers", of MODULE and of those in it, in the order and by the
- * names of named_parameters(). */
+/* Adds WHICH, "_parameters" or "_buffers", of MODULE and its submodules, in the order
+ * and with the names of named_parameters(). */
 static int
 add_module(look *l, PyObject *module, PyObject *prefix, const char *which)
 {
@@ -145,7 +145,7 @@ add_model(look *l)
 
 /* ---- Optimizers ---- */
 
-/* The tensors in VALUE, which is what an optimizer keeps by the name PATH. */
+/* Adds the tensors in VALUE, which an optimizer keeps under PATH. */
 static int
 add_state(look *l, PyObject *value, PyObject *path, unsigned depth)
 {
@@ -182,7 +182,7 @@ add_state(look *l, PyObject *value, PyObject *path, unsigned depth)
     return result;
 }
 
-/* What it is called, also where no model has it: then it gets its number now. */
+/* The parameter's name.  If no model has it, it gets its number now. */
 static PyObject *
 parameter_name(look *l, PyObject *parameter)
 {
@@ -249,7 +249,7 @@ compare_strangers(const void *left, const void *right)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
-/* Those of FOUND that have names come first, in the order in which they got them. */
+/* Those of FOUND with names come first, in the order of naming. */
 static int
 add_strangers(look *l, PyObject *found)
 {
@@ -285,7 +285,7 @@ add_strangers(look *l, PyObject *found)
 
 /* ---- Looking ---- */
 
-/* Whether who named tensors cannot be asked any more. */
+/* Whether the objects that named tensors are gone. */
 static bool
 owners_gone(const reporter_object *self)
 {
@@ -333,7 +333,7 @@ reporter_collect(PyObject *op, PyObject *args)
         PyErr_NoMemory();
     }
     if (rows != NULL && found != NULL) {
-        /* A collection would run the program's code in the midst of its dicts. */
+        /* A collection would run the program's code during iteration over its dicts. */
         int collecting = PyGC_Disable();
         result = look_at(&l, found);
         if (collecting) {

@@ -1,16 +1,15 @@
-/* Owns the view of what torch's C++ objects hold: from a Python tensor or node to its
- * autograd graph, and along it: what nodes saved, what they lead to, gradients, bases of
- * views and hooks.  Runs no Python code, and no unpack hook, and takes no lock that it
- * would wait for: a node that runs at the moment holds its own and is passed over.  It
- * must not know what is searched for.
+/* Owns the view of the references of torch's C++ objects: from a Python tensor or node
+ * to its autograd graph, and along the graph to saved tensors, next nodes, gradients,
+ * bases of views and hooks.  Runs no Python code and no unpack hook, and waits for no
+ * lock: a running node holds its own and is skipped.
  *
- * The only file that includes torch's Python headers, and with autograd.cpp the only one
- * that includes autograd's: they take longer to compile than all of memlab, so what others
- * need of them stands in graph.h.
+ * Only this file includes torch's Python headers.  Only this file and autograd.cpp
+ * include autograd's.  They take longer to compile than all of memlab; graph.h has what
+ * other files need of them.
  *
- * What a node saved has no list in C++.  The getters of the Python types of torch's nodes
- * know it: they read nothing of their object but its node, so they are given one that
- * lives on the stack here.  A wrapper that torch makes would stay with its node. */
+ * C++ has no list of a node's saved tensors.  The getters of torch's Python types of
+ * nodes know them.  They read only the node of their object, so they are called with an
+ * object on the stack here.  A wrapper made by torch would stay with its node. */
 #include <Python.h>
 
 #include <cstring>
@@ -49,7 +48,7 @@ as_object(const void *thing)
     return static_cast<PyObject *>(const_cast<void *>(thing));
 }
 
-/* Types are told by their names: torch does not export all their typeinfos. */
+/* Types are compared by name, because torch does not export all their typeinfos. */
 template <typename Any>
 bool
 is(const Any &object, const char *mangled)
@@ -65,7 +64,7 @@ constexpr char PRE_HOOK[] = "N5torch8autograd17PyFunctionPreHookE";
 constexpr char POST_HOOK[] = "N5torch8autograd18PyFunctionPostHookE";
 constexpr char GRAD_HOOK[] = "N5torch8autograd32PyFunctionTensorPostAccGradHooksE";
 
-/* A node's own lock is for those that derive from Node. */
+/* Only classes derived from Node can name a node's lock. */
 struct node_lock : Node {
     static std::mutex &of(Node &node)
     {
@@ -73,7 +72,8 @@ struct node_lock : Node {
     }
 };
 
-/* The saved tensor without its unpack hook.  Newer versions of torch have a method. */
+/* The saved tensor without its unpack hook.  Newer versions of torch have a method for
+ * it. */
 template <typename Saved>
 auto
 raw_data(const Saved &saved, int) -> decltype(saved.get_raw_data())
@@ -82,7 +82,7 @@ raw_data(const Saved &saved, int) -> decltype(saved.get_raw_data())
 }
 
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 11
-/* Naming a private member is allowed where a template is instantiated by hand. */
+/* An explicit instantiation may name a private member. */
 struct saved_data {
     using type = at::Tensor SavedVariable::*;
     friend type member_of(saved_data);
@@ -105,8 +105,8 @@ raw_data(const Saved &saved, long)
 }
 #endif
 
-/* What a pack hook made of the tensor, borrowed; NULL where there is no hook, or this
- * torch does not tell. */
+/* The result of a pack hook, borrowed; NULL: no hook, or this torch does not reveal
+ * it. */
 template <typename Saved>
 auto
 packed_data(const Saved &saved, int)
@@ -123,7 +123,7 @@ packed_data(const Saved &, long)
     return nullptr;
 }
 
-/* Keeps what it has handed out, for autograd's own threads release nodes without the
+/* Keeps what it has returned, because autograd's threads release nodes without the
  * GIL. */
 struct walk {
     std::unordered_map<const void *, node_ptr> nodes;
@@ -197,7 +197,7 @@ tell_saved(walk *w, const SavedVariable &saved, const char *name, int64_t index 
 
 /* ---- Nodes ---- */
 
-/* OBJECT is what pybind made of a SavedVariable: it points to it. */
+/* OBJECT was made by pybind for a SavedVariable, and points to it. */
 void
 tell_saved_object(walk *w, PyObject *object, const char *name, int64_t index)
 {
@@ -285,7 +285,7 @@ function_of(const Function &node, long)
     return node.pyobj();
 }
 
-/* The dicts of those of HOOKS that are of the type with the name MANGLED, which is Known. */
+/* The dicts of the HOOKS whose type has the name MANGLED, which is Known. */
 template <typename Known, typename Hooks>
 void
 tell_hooks(walk *w, const Hooks &hooks, const char *mangled, const char *name)
@@ -337,7 +337,7 @@ from_node(walk *w, Node &node)
 void
 gradient_of(walk *w, const torch::autograd::AutogradMeta *meta)
 {
-    /* A backward pass may be writing it, under the lock of the node that does. */
+    /* A backward pass may be writing it, under its node's lock. */
     const auto accumulator = meta->grad_accumulator_.lock();
     std::unique_lock<std::mutex> lock;
     if (accumulator) {
@@ -349,11 +349,11 @@ gradient_of(walk *w, const torch::autograd::AutogradMeta *meta)
     }
 }
 
-/* What a sparse tensor has instead of a storage. */
+/* Parts of a sparse tensor, which has no storage. */
 void
 parts_of(walk *w, c10::TensorImpl *impl)
 {
-    /* A subclass may take the keys of these for its own. */
+    /* A subclass may use these dispatch keys itself. */
     if (!impl->is_python_dispatch()) {
         ml_visit_components(*impl, [w](const char *name, const at::Tensor &component) {
             tell_copy(w, component, name);
@@ -402,7 +402,7 @@ weakly(const c10::intrusive_ptr<Kept> &node)
     return c10::weak_intrusive_ptr<Kept>(node);
 }
 
-/* The node that accumulates the gradient of TENSOR, or NULL. */
+/* The node that accumulates TENSOR's gradient, or NULL. */
 node_ptr
 accumulator_of(const at::Tensor &tensor)
 {
@@ -410,7 +410,7 @@ accumulator_of(const at::Tensor &tensor)
     return node != nullptr && node->num_inputs() == 1 ? node : node_ptr();
 }
 
-/* The metadata is made of constants, so it is made anew in its place. */
+/* Its members are constant, so the metadata is constructed anew in place. */
 void
 set_metadata(Node &node, const InputMetadata &metadata)
 {
@@ -482,11 +482,11 @@ references(void *context, int kind, int what, const void *thing, ml_graph_visito
             from_object(w, what, as_object(thing));
         }
         else if (kind == ML_GRAPH_NODE) {
-            /* Handed out by this walk, which keeps it. */
+            /* Returned by this walk earlier, which keeps it. */
             from_node(w, *w->nodes.at(thing));
         }
         else {
-            /* A copy: the table grows meanwhile. */
+            /* A copy, because the table grows meanwhile. */
             from_tensor(w, w->tensors.at(thing));
         }
     }
@@ -494,7 +494,7 @@ references(void *context, int kind, int what, const void *thing, ml_graph_visito
         return ML_ENOMEM;
     }
     catch (...) {
-        /* What refuses to say what it holds is left out; its references count as not met. */
+        /* An object that raises is left out; its references count as not found. */
     }
     return w->stopped ? 1 : 0;
 }

@@ -9,7 +9,7 @@
 
 namespace {
 
-/* What the file says after NAME and a space, or OTHERWISE. */
+/* The number in the file's line after NAME and a space, or OTHERWISE. */
 size_t
 entry(const std::string &path, const std::string &name, size_t otherwise)
 {
@@ -25,7 +25,7 @@ entry(const std::string &path, const std::string &name, size_t otherwise)
     return otherwise;
 }
 
-/* The number that a file has, or SIZE_MAX for "max" and no such file. */
+/* The number in a file; SIZE_MAX for "max" or a missing file. */
 size_t
 number_in(const std::string &path)
 {
@@ -34,7 +34,7 @@ number_in(const std::string &path)
     return file >> number ? number : SIZE_MAX;
 }
 
-/* What the system could still hand out, or SIZE_MAX where it does not say. */
+/* The system's available memory; SIZE_MAX if unknown. */
 size_t
 system_room()
 {
@@ -43,7 +43,7 @@ system_room()
     return kib == SIZE_MAX ? SIZE_MAX : (kib + swap) * 1024;
 }
 
-/* How a version of control groups calls its files. */
+/* File names in a version of control groups. */
 struct naming {
     const char *mount, *most, *used, *cache;
 };
@@ -52,8 +52,8 @@ constexpr naming version_1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
 constexpr naming version_2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
                               "inactive_file"};
 
-/* What one group leaves, or SIZE_MAX.  Its page cache counts as used, though the kernel
- * would give it up. */
+/* The room in one group; SIZE_MAX if unknown.  Its page cache counts as used, though
+ * the kernel would give it up. */
 size_t
 room_of(const naming &names, const std::string &folder)
 {
@@ -67,16 +67,16 @@ room_of(const naming &names, const std::string &folder)
     return most - std::min(most, held);
 }
 
-/* Who says that nothing at all is left speaks of other memory than that of this process,
- * which runs: seen on a host with a group of version 2 for every command. */
+/* A group without any room cannot be that of this running process.  Seen on a host with
+ * a version 2 group for every command. */
 size_t
 believed(size_t room)
 {
     return room == 0 ? SIZE_MAX : room;
 }
 
-/* What the group of PATH leaves and those around it, each of which has a limit of its
- * own.  In a container the path may be the host's: then only the outermost is there. */
+/* The least room in the group of PATH and those around it, each with its own limit.  In
+ * a container, the path may be the host's; then only the outermost exists. */
 size_t
 room_along(const naming &names, std::string path)
 {

@@ -32,7 +32,7 @@ item(PyObject *module, const char *name)
     return dict != nullptr ? PyDict_GetItemString(dict, name) : nullptr;
 }
 
-/* How many references C++ has to the Python object of IMPL, a tensor or storage with USES
+/* Number of C++ references to the Python object of IMPL, a tensor or storage with USES
  * references. */
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 10
 template <typename Impl>
@@ -123,7 +123,7 @@ ml_storage_identity(const at::TensorBase &tensor)
         return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
     }
     catch (const c10::Error &) {
-        return nullptr; /* a tensor that refuses to say, as fake ones do */
+        return nullptr; /* a tensor that raises, such as a fake one */
     }
 }
 

@@ -1,7 +1,7 @@
-/* Which of Python's objects are torch's, and who they are.
+/* Python's objects of torch, and their identities.
  *
- * Owns the Python types of torch and the identity of their objects; what these hold it must
- * not know.  Runs no Python code; the GIL is held.  C++. */
+ * Owns torch's Python types and the identity of their objects.  Runs no Python code;
+ * needs the GIL.  C++. */
 #ifndef ML_OBJECTS_H
 #define ML_OBJECTS_H
 
@@ -11,7 +11,7 @@
 
 #include "bridge.h"
 
-/* Borrowed of torch._C, which is there for ever; NULL: this torch has none. */
+/* Borrowed from torch._C, which is never freed; NULL: this torch has none. */
 struct ml_types {
     PyObject *tensor;
     PyObject *storage;
@@ -22,7 +22,7 @@ struct ml_types {
 
 ml_types ml_types_find() noexcept;
 
-/* ML_GRAPH_IS_*: what instances of TYPE, a PyTypeObject *, are. */
+/* ML_GRAPH_IS_*: the kind of the instances of TYPE, a PyTypeObject *. */
 int ml_classify(const ml_types &types, const void *type) noexcept;
 
 /* The type of the C++ nodes of NAME, or NULL. */
@@ -31,7 +31,7 @@ PyTypeObject *ml_type_of_node(const ml_types &types, const char *name) noexcept;
 /* As ml_graph.identity. */
 int ml_identity(const void *object, int what, ml_graph_identity *out) noexcept;
 
-/* What ml_graph_identity calls the storage of TENSOR; NULL: it has none. */
+/* ml_graph_identity's name for TENSOR's storage; NULL: it has none. */
 const void *ml_storage_identity(const at::TensorBase &tensor);
 
 #endif

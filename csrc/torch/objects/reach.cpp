@@ -17,7 +17,8 @@ namespace caching = c10::cuda::CUDACachingAllocator;
 using c10::StorageImpl;
 using c10::TensorImpl;
 
-/* Calls VISIT(Tensor) for what a sparse TENSOR is made of; false: it is not sparse. */
+/* Calls VISIT(Tensor) for the components of a sparse TENSOR; false: it is not
+ * sparse. */
 template <class Visit>
 bool
 visit_components(const at::TensorBase &tensor, const Visit &visit)
@@ -33,7 +34,7 @@ is_sparse(const at::TensorBase &tensor)
     return visit_components(tensor, [](const at::TensorBase &) {});
 }
 
-/* Calls VISIT(Tensor) for the scales of a TENSOR that is quantized by channel. */
+/* Calls VISIT(Tensor) for the scales of a TENSOR quantized by channel. */
 template <class Visit>
 void
 visit_scales(const at::TensorBase &tensor, const Visit &visit)
@@ -49,7 +50,7 @@ visit_scales(const at::TensorBase &tensor, const Visit &visit)
     }
 }
 
-/* Receives the blocks that are live. */
+/* Receives the live blocks. */
 struct block_walk {
     std::map<uint64_t, ml_live_block> &blocks;
     ml_segment segment;
@@ -136,7 +137,7 @@ ml_reach::find_blocks()
     }
 }
 
-/* What lies around ADDR; NULL where that is no block of torch's. */
+/* The block around ADDR; NULL: not torch's. */
 ml_live_block *
 ml_reach::block_at(uint64_t addr)
 {
@@ -147,7 +148,7 @@ ml_reach::block_at(uint64_t addr)
     return &after->second;
 }
 
-/* Finds the block of each storage, and whether it owns it or borrows it. */
+/* Finds each storage's block, and whether the storage owns it. */
 void
 ml_reach::match()
 {
@@ -156,7 +157,7 @@ ml_reach::match()
         const uint64_t addr = reinterpret_cast<uint64_t>(data.get());
         storage.block = data.get() != nullptr ? block_at(addr) : nullptr;
         if (storage.block != nullptr) {
-            /* What another process has was given a deleter of its own. */
+            /* Memory of another process has a deleter of its own. */
             const bool owns = data.get_deleter() == caching::get()->raw_deleter() &&
                               blocks.count(addr) != 0;
             (owns ? storage.block->owned : storage.block->lent) = true;
@@ -197,7 +198,7 @@ ml_reach::stays(const at::TensorBase &tensor)
     return result;
 }
 
-/* A sparse tensor is on one device: where a part stays, all do. */
+/* A sparse tensor is on one device: if a part stays, all stay. */
 void
 ml_reach::keep_parts_together()
 {
@@ -218,7 +219,7 @@ ml_reach::keep_parts_together()
     }
 }
 
-/* Bytes of blocks that stay, by why. */
+/* Bytes of the blocks that stay, by reason. */
 void
 ml_reach::count_blocks(ml_left &left) const
 {
@@ -248,8 +249,8 @@ ml_reach::decide(ml_left &left)
     count_blocks(left);
 }
 
-/* Whether TENSOR becomes a CPU tensor, now that all storages are decided.  What has no
- * storage and is not sparse, as tensors within vmap, is left to what it wraps. */
+/* Whether TENSOR becomes a CPU tensor; all storages are decided.  A tensor with neither
+ * storage nor sparse parts, as within vmap, follows the tensor that it wraps. */
 bool
 ml_reach::moves(const at::TensorBase &tensor)
 {

@@ -1,8 +1,8 @@
-/* What the objects of Python reach of the GPUs' memory, and what becomes of each storage
- * when it is given back.
+/* The GPU memory that Python's objects reach, and the decision for each storage when
+ * memory is lent.
  *
- * Owns the search among tensors and the blocks of torch's allocator; how memory moves it
- * must not know.  Changes nothing.  C++; throws std::exception. */
+ * Owns the search among tensors and the blocks of torch's allocator.  Changes nothing.
+ * C++; throws std::exception. */
 #ifndef ML_REACH_H
 #define ML_REACH_H
 
@@ -22,7 +22,7 @@
 struct ml_live_block {
     uint64_t bytes;
     uint64_t stream;
-    bool is_public; /* of no private pool */
+    bool is_public; /* not of a private pool */
     bool owned;     /* by a storage that was found */
     bool lent;      /* to a storage that does not own it */
 };
@@ -37,7 +37,7 @@ enum class ml_fate {
 struct ml_found_storage {
     c10::intrusive_ptr<c10::StorageImpl> cuda;
     c10::Device device;
-    ml_live_block *block; /* borrowed; NULL: none of torch's */
+    ml_live_block *block; /* borrowed; NULL: not torch's */
     ml_fate what = ml_fate::undecided;
     c10::Storage host;
 };
@@ -47,16 +47,16 @@ class ml_reach {
     std::vector<at::TensorBase> tensors;
     std::vector<ml_found_storage> storages;
 
-    /* Takes TENSOR and what belongs to it, and STORAGE, where they are of a GPU. */
+    /* Adds TENSOR and its parts, or STORAGE, if on a GPU. */
     void add_tensor(const at::TensorBase &tensor);
     void add_storage(const c10::Storage &storage);
-    /* Says what becomes of the storages that were added, and in LEFT what stays.  No work
-     * of a device may be under way. */
+    /* Decides for the added storages; LEFT: the memory that stays.  No device may be
+     * working. */
     void decide(ml_left &left);
 
-    /* Of the storage of TENSOR, or NULL. */
+    /* The storage of TENSOR, or NULL. */
     ml_found_storage *storage_of(c10::TensorImpl &tensor);
-    /* Whether TENSOR becomes a CPU tensor, now that all storages are decided. */
+    /* Whether TENSOR becomes a CPU tensor; all storages are decided. */
     bool moves(const at::TensorBase &tensor);
 
   private:
@@ -73,8 +73,8 @@ class ml_reach {
     std::map<uint64_t, ml_live_block> blocks; /* by address */
 };
 
-/* Calls VISIT for the tensors that belong to TENSOR, whether or not Python has met them:
- * its components, its scales, its gradient and what it is a view of. */
+/* Calls VISIT for the tensors that belong to TENSOR, even those that Python has not
+ * seen: its components, scales, gradient, and the base of a view. */
 void ml_visit_parts(const at::TensorBase &tensor,
                     const std::function<void(const at::TensorBase &)> &visit);
 

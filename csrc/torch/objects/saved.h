@@ -1,6 +1,6 @@
-/* Storages that Python's tensors lead to along their autograd graphs.
+/* Storages that Python's tensors reach along their autograd graphs.
  *
- * Owns following the graph; what the storages are wanted for it must not know.  C++. */
+ * Owns the walk over the graph.  C++. */
 #ifndef ML_SAVED_H
 #define ML_SAVED_H
 
@@ -9,9 +9,9 @@
 
 #include <c10/core/StorageImpl.h>
 
-/* Calls TAKE for the storages of what autograd saved for the backward passes of COUNT
- * TENSORS, PyObject *s that must be torch.Tensors, also more than once.  With the GIL; a
- * node that runs at the moment is passed over.  Throws std::bad_alloc. */
+/* Calls TAKE, possibly repeatedly, for the storages that autograd saved for the
+ * backward passes of COUNT TENSORS, PyObject *s that must be torch.Tensors.  With the
+ * GIL; skips a running node.  Throws std::bad_alloc. */
 void ml_saved_visit(const void *const *tensors, size_t count,
                     const std::function<void(c10::StorageImpl *)> &take);
 

@@ -1,18 +1,18 @@
-/* Owns moving the memory of CUDA tensors to the host and back, and the tensors that are CPU
- * tensors meanwhile.  Which those are is reach.cpp's, how bytes are copied transfer.cpp's;
- * what it is for it must not know.
+/* Owns the move of CUDA tensors' memory to the host and back, and the tensors that are
+ * CPU tensors meanwhile.  reach.cpp chooses them; transfer.cpp copies bytes.
  *
- * A storage that moves has two StorageImpls.  That of the device keeps its identity and
- * gives up its memory: C++ that holds it, as autograd does what it saved, finds it right
- * again afterwards, and until then gets an error for its data instead of a wild pointer.
- * That of the host has the contents, which the tensors that Python reaches have meanwhile.
- * In a tensor three fields change, its storage, device and dispatch keys: everything else
- * that it is (sizes, version, autograd, hooks, names, its Python object) is not touched.
- * TensorImpl::shallow_copy_from would set all that again, and `.data =` drops the gradient
- * accumulator, by which DDP's hooks never run again.
+ * A moved storage has two StorageImpls.  The device's keeps its identity and gives up
+ * its memory.  C++ that holds it, such as autograd's saved tensors, finds it intact
+ * after the return.  Until then an access to its data is an error, not a wild pointer.
+ * The host's has the contents; tensors that Python reaches use it meanwhile.
  *
- * Nothing here keeps a tensor or storage alive: those of the device hold those of the
- * host, by the context of their DataPtr, and all else is weak. */
+ * In a tensor, three fields change: storage, device and dispatch keys.  Everything else
+ * stays: sizes, version, autograd, hooks, names, its Python object.
+ * TensorImpl::shallow_copy_from would reset these.  `.data =` would drop the gradient
+ * accumulator, and DDP's hooks would never run again.
+ *
+ * This file keeps no tensor or storage alive.  The device's storages hold the host's,
+ * by the context of their DataPtr; all other references are weak. */
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
@@ -51,8 +51,8 @@ constexpr const char *yielded_text =
     "saved: call "
     "restore() first";
 
-/* Storages of the host share pages up to this size, so that many small ones cost no more
- * than their bytes; dead ones keep theirs until the others of the same pages die. */
+/* Host storages up to this size share pages, so that many small ones cost only their
+ * bytes.  Dead ones keep their pages until the others on the same pages die. */
 constexpr size_t shared_pages_bytes = size_t{32} << 20;
 constexpr size_t alignment = 64;
 
@@ -65,8 +65,8 @@ fail(int error, std::string text) noexcept
     return error;
 }
 
-/* StorageImpl sets this and never unsets it.  Explicit instantiation is where the language
- * lets a private member be named. */
+/* StorageImpl sets this and never clears it.  An explicit instantiation may name a
+ * private member. */
 bool &throws_on_access(StorageImpl &storage);
 template <bool StorageImpl::*Member> struct opened {
     friend bool &throws_on_access(StorageImpl &storage)
@@ -76,7 +76,7 @@ template <bool StorageImpl::*Member> struct opened {
 };
 template struct opened<&StorageImpl::throw_on_immutable_data_ptr_>;
 
-/* c10::Storage has this constructor only in newer versions. */
+/* Only newer versions of c10::Storage have this constructor. */
 owned_storage
 make_storage(c10::SymInt bytes, at::DataPtr data, c10::Allocator *allocator,
              bool resizable)
@@ -86,7 +86,8 @@ make_storage(c10::SymInt bytes, at::DataPtr data, c10::Allocator *allocator,
                                             allocator, resizable);
 }
 
-/* Makes TENSOR one of DEVICE with what STORAGE holds; an undefined one leaves its own. */
+/* Makes TENSOR one of DEVICE with the contents of STORAGE; if undefined, it keeps its
+ * own. */
 void
 become(TensorImpl &tensor, const c10::Storage &storage, c10::Device device)
 {
@@ -114,7 +115,7 @@ struct host_owner {
     }
 };
 
-/* Hands out memory for one storage after the other. */
+/* Memory for one storage after the other. */
 struct host_room {
     std::shared_ptr<ml_pages> pages;
     size_t used = 0;
@@ -137,7 +138,7 @@ struct host_room {
 struct moved_tensor {
     weak_tensor tensor;
     c10::Device device;
-    std::shared_ptr<const ml_accumulator> accumulator; /* as it was; NULL: none */
+    std::shared_ptr<const ml_accumulator> accumulator; /* before the move; NULL: none */
 };
 
 struct moved_storage {
@@ -149,7 +150,7 @@ struct moved_storage {
     bool had_data; /* so its data throws */
 };
 
-/* Host memory that numpy points into: kept for as long as the tensor that numpy knows. */
+/* Host memory that numpy points into: kept as long as numpy's tensor. */
 struct kept_memory {
     weak_tensor tensor;
     c10::Storage host;
@@ -180,12 +181,12 @@ drop_kept()
 struct ml_yielded {
     std::vector<moved_tensor> tensors;
     std::vector<moved_storage> storages;
-    uint64_t bytes = 0; /* of the blocks that were given back */
+    uint64_t bytes = 0; /* of the blocks given back */
 };
 
 namespace {
 
-/* The storage of the host is held by that of the device. */
+/* The device's storage holds the host's. */
 struct stand_in {
     c10::Storage host;
 
@@ -236,7 +237,7 @@ copy_to_host(ml_reach &found)
     ml_transfer_to_host(stretches);
 }
 
-/* What is needed to commit, made beforehand since making it can fail. */
+/* Everything that the commit needs, made beforehand because making it can fail. */
 struct plan {
     std::unique_ptr<ml_yielded> yielded = std::make_unique<ml_yielded>();
     std::vector<std::unique_ptr<stand_in>> stand_ins;
@@ -302,7 +303,7 @@ commit_to_host(ml_reach &found, plan &made) noexcept
     }
 }
 
-/* Runs CALL, which returns 0 or a negative error, and turns exceptions into errors that
+/* Runs CALL, which returns 0 or a negative error; turns exceptions into errors that
  * begin with WHAT. */
 template <class Call>
 int
@@ -330,7 +331,7 @@ guarded(const char *what, const char *remedy, const Call &call) noexcept
     }
 }
 
-/* Devices that torch's allocator has memory of: others may have no context. */
+/* Devices with memory of torch's allocator: others may have no context. */
 void
 wait_for_devices()
 {
@@ -360,7 +361,7 @@ find_all(const ml_objects *objects, ml_reach &found)
     for (size_t i = 0; i < objects->tensor_count; i++) {
         found.add_tensor(ml_tensor_of(objects->tensors[i]));
     }
-    /* Tensors of C++ stay what they are: their storage is right again afterwards. */
+    /* C++ tensors keep their storage, which is intact again after the return. */
     ml_saved_visit(objects->tensors, objects->tensor_count, [&](StorageImpl *saved) {
         found.add_storage(c10::Storage(owned_storage::reclaim_copy(saved)));
     });
@@ -391,7 +392,7 @@ yield(const ml_objects *objects, ml_yielded **out, uint64_t *bytes,
         });
 }
 
-/* As yield() ends, the blocks are free. */
+/* When yield() ends, the blocks are free. */
 int
 empty_cache() noexcept
 {
@@ -407,18 +408,18 @@ empty_cache() noexcept
 
 struct target {
     c10::Storage host;
-    owned_storage cuda; /* NULL: nobody has it any more */
+    owned_storage cuda; /* NULL: no references left */
     c10::Device device;
     uint64_t stream;
     bool resizable;
     bool throws; /* on access to its data */
     at::DataPtr data;
-    bool wanted; /* by a tensor, or by who holds the storage of the device */
+    bool wanted; /* by a tensor, or by a holder of the device's storage */
 };
 
 struct returning {
     std::vector<target> targets;
-    std::unordered_map<StorageImpl *, size_t> index; /* by that of the host */
+    std::unordered_map<StorageImpl *, size_t> index; /* by the host's storage */
     struct one {
         at::TensorBase tensor;
         c10::Device device;
@@ -439,8 +440,8 @@ struct returning {
                                at::DataPtr(), wanted});
         }
     }
-    /* TENSOR and its parts; what became a CPU tensor meanwhile, such as a new gradient,
-     * follows. */
+    /* Adds TENSOR and its parts.  A tensor that became a CPU tensor meanwhile, such as
+     * a new gradient, moves too. */
     void add_tensor(const at::TensorBase &tensor, c10::Device device,
                     const moved_tensor *before)
     {
@@ -468,7 +469,8 @@ struct returning {
     }
 };
 
-/* Device memory for all targets; throws torch's own error where there is none. */
+/* Allocates device memory for all targets; throws torch's own error if there is
+ * none. */
 void
 allocate(returning &back)
 {
@@ -496,8 +498,8 @@ copy_to_device(const returning &back)
     ml_transfer_to_device(stretches);
 }
 
-/* Makes what committing needs: storages of the device that nobody has any more, and room
- * for what numpy points into. */
+/* Prepares the commit: device storages without references, and room for memory that
+ * numpy points into. */
 void
 prepare(returning &back)
 {
@@ -521,7 +523,7 @@ commit_to_device(returning &back) noexcept
         if (storage) {
             const target &to = back.targets[back.index[storage.unsafeGetStorageImpl()]];
             cuda = c10::Storage(to.cuda);
-            /* numpy makes a storage that it points into keep its size. */
+            /* torch fixes the size of a storage that numpy points into. */
             if (to.resizable && !to.host.resizable()) {
                 kept().push_back({weak_tensor(one.tensor.getIntrusivePtr()), to.host});
             }

@@ -1,6 +1,6 @@
-/* Of a tensor, what torch's classes do not hand out, and the tensors that belong to it.
+/* Private fields of a tensor, and the tensors that belong to it.
  *
- * Owns how they are reached; what is done with them it must not know.  C++. */
+ * Owns how they are reached.  C++. */
 #ifndef ML_TENSOR_FIELDS_H
 #define ML_TENSOR_FIELDS_H
 
@@ -31,7 +31,7 @@ ml_own_storage(const c10::Storage &storage)
 inline const at::DataPtr &
 ml_storage_data(c10::StorageImpl &storage)
 {
-    /* Past the checks, which make copies of what is to be copied on write. */
+    /* Bypasses the checks, which copy copy-on-write data. */
     return storage._mutable_data_ptr_no_checks();
 }
 

@@ -1,6 +1,5 @@
-/* Owns the view of torch's tensors from C: where the storage of a Python tensor lies, what
- * it consists of, and its gradient.  Reads torch's own structures and runs no Python code;
- * it must not know what the answers are for. */
+/* Owns the view of torch's tensors from C: a Python tensor's storage, its components
+ * and its gradient.  Reads torch's own structures and runs no Python code. */
 #include <Python.h>
 
 #include <cstring>
@@ -16,7 +15,7 @@
 
 namespace {
 
-/* False where TENSOR has no memory of its own: meta, fake, sparse, wrappers. */
+/* False if TENSOR has no memory of its own: meta, fake, sparse, wrappers. */
 bool
 look(const at::TensorBase &tensor, ml_tensor *out)
 {
@@ -44,7 +43,7 @@ storage_of(const void *object, ml_tensor *out) noexcept
         return look(ml_tensor_of(object), out);
     }
     catch (...) {
-        return 0; /* a tensor that refuses to say where it lies, as fake ones do */
+        return 0; /* a tensor that raises, such as a fake one */
     }
 }
 
@@ -53,7 +52,7 @@ gradient_of(const void *object, ml_tensor *out) noexcept
 {
     try {
         const at::TensorBase &self = ml_tensor_of(object);
-        /* Not Tensor::grad(), which warns at tensors that are no leaves. */
+        /* Tensor::grad() would warn about tensors that are no leaves. */
         return self.defined() && look(self.unsafeGetTensorImpl()->grad(), out);
     }
     catch (...) {
@@ -84,8 +83,8 @@ class Visit {
     {
     }
 
-    /* TENSOR, which is reached by SUFFIX, and its gradient.  OBJECT: its own, if known.
-     * What the visitor stopped with, or 0. */
+    /* Visits TENSOR, reached by SUFFIX, and its gradient.  OBJECT: its own, if known.
+     * Returns the visitor's non-zero result, or 0. */
     int whole(const at::TensorBase &tensor, const std::string &suffix, PyObject *object)
     {
         if (!tensor.defined()) {
@@ -103,8 +102,8 @@ class Visit {
     void *context_;
     uint64_t whole_ = 0; /* the tensor whose components are visited */
 
-    /* Whether a tensor may have components: these kinds alone have the keys, which cost
-     * less to ask for than what type they are of. */
+    /* Whether a tensor may have components.  Only these kinds have the dispatch keys,
+     * which are cheaper to test than the type. */
     static bool may_consist(const c10::TensorImpl &impl)
     {
         const c10::DispatchKeySet keys = impl.key_set();
@@ -122,7 +121,7 @@ class Visit {
         if (!may_consist(*impl)) {
             return one(tensor, suffix, object);
         }
-        /* A subclass may take any of these keys for its own. */
+        /* A subclass may use any of these dispatch keys itself. */
         int stopped = 0;
         if (!impl->is_python_dispatch() &&
             ml_visit_components(*impl, [&](const char *name, const at::Tensor &part) {
@@ -197,7 +196,7 @@ class Visit {
         return visit_(context_, &part);
     }
 
-    /* Elements and sizes, without asking a subclass for them: that would run Python. */
+    /* Elements and sizes, without Python: a subclass's methods are not called. */
     static void measure(c10::TensorImpl &impl, ml_tensor_part *part, int64_t *flat)
     {
         auto *nested = may_consist(impl)
@@ -244,12 +243,12 @@ parts_of(const void *object, ml_tensor_visitor visit, void *context) noexcept
 
 /* ---- Marks ---- */
 
-/* A tensor has its version counter for life, and hands it to its views; held by a mark, its
- * address is nobody else's. */
+/* A tensor keeps its version counter for life and shares it with its views.  While a
+ * mark holds the counter, no other counter has its address. */
 using Mark = c10::VariableVersion;
 static_assert(sizeof(Mark) == sizeof(void *), "a version is a pointer to its counter");
 
-/* NULL: OBJECT is no tensor.  Not isinstance(), which would run the program's code. */
+/* NULL: OBJECT is no tensor.  isinstance() would run the program's code. */
 const Mark *
 mark_in(const void *object)
 {

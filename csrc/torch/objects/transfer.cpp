@@ -18,7 +18,7 @@
 #include <c10/cuda/CUDAException.h>
 #include <cuda_runtime_api.h>
 
-/* The library that torch brings; a torch without must not keep the bridge from loading. */
+/* The library comes with torch; if it is missing, the bridge must still load. */
 #pragma weak cudaEventCreateWithFlags
 #pragma weak cudaEventDestroy
 #pragma weak cudaEventRecord
@@ -33,16 +33,16 @@
 
 namespace {
 
-/* Measured on an H200 with 16 cores, whose bus copies 55 GB/s to pinned memory: the system
- * pins and unpins 28 to 42 GB/s and hands out fresh pages at 10 to 23, so pinning what is
- * copied, whole or by pieces of 32 and 128 MiB, ended at 6 to 28 GB/s.  Small pinned slots
- * between and many threads, which take fresh pages as they copy, came to 37 GB/s from the
- * device and 49 to it with slots of 2 MiB; larger ones take longer to pin than they save,
- * smaller ones cost more calls (27 and 38 GB/s with 1 MiB).  The host's copy is then
- * ordinary memory. */
+/* Measured on an H200 with 16 cores, whose bus copies 55 GB/s to pinned memory.  The
+ * system pins and unpins 28 to 42 GB/s, and gives fresh pages at 10 to 23 GB/s.
+ * Pinning the destination, whole or in pieces of 32 and 128 MiB, gave 6 to 28 GB/s.
+ * Small pinned slots with many threads, which take fresh pages as they copy, gave 37
+ * GB/s from the device and 49 to it, with slots of 2 MiB.  Larger slots take longer to
+ * pin than they save; smaller ones cost more calls (27 and 38 GB/s with 1 MiB).  The
+ * host's copy is then ordinary memory. */
 constexpr size_t slot_bytes = size_t{2} << 20;
 constexpr size_t threads_most = 16;
-/* A thread is worth its start from so many slots on. */
+/* From this many slots on, another thread is worth its start. */
 constexpr size_t units_per_thread = 8;
 
 char *
@@ -53,8 +53,8 @@ map_pages(size_t bytes)
     if (at == MAP_FAILED) {
         throw std::bad_alloc();
     }
-    /* Faults of 4 KiB would cost more than the copy; where the system has no large pages
-     * to give, small ones do. */
+    /* Faults of 4 KiB pages would cost more than the copy.  If the system has no large
+     * pages, small ones do. */
     madvise(at, bytes, MADV_HUGEPAGE);
     return static_cast<char *>(at);
 }
@@ -67,14 +67,14 @@ check(cudaError_t error)
     C10_CUDA_CHECK(error);
 }
 
-/* A piece of a stretch that fits into a slot beside others. */
+/* A piece of a stretch that shares a slot with others. */
 struct part {
     char *device_data;
     char *host_data;
     size_t bytes;
 };
 
-/* Parts that fill a slot. */
+/* Parts that fill one slot. */
 struct unit {
     size_t first, last;
 };
@@ -126,8 +126,8 @@ split(job &work, const std::vector<ml_stretch> &stretches)
     }
 }
 
-/* Memory that the device writes and reads without a copy of the driver's; ordinary memory,
- * to which it only copies more slowly, where there is none to pin. */
+/* Memory that the device accesses without a copy by the driver.  If none can be pinned,
+ * ordinary memory, which is only slower. */
 class staging {
   public:
     explicit staging(size_t bytes)
@@ -154,8 +154,8 @@ class staging {
     std::unique_ptr<char[]> unpinned;
 };
 
-/* One thread's stream, and two slots: while one is copied by the device the other is
- * copied by the thread. */
+/* One thread's stream, and two slots: the device copies one while the thread copies the
+ * other. */
 class lane {
   public:
     lane(job &of, char *slots) : work(of), slot{slots, slots + slot_bytes}
@@ -167,7 +167,7 @@ class lane {
     }
     ~lane()
     {
-        /* Also after a failure nothing may be under way when the slots are freed. */
+        /* Even after a failure, no copy may be in progress when the slots are freed. */
         cudaStreamSynchronize(stream);
         for (cudaEvent_t event : done) {
             cudaEventDestroy(event);
@@ -270,8 +270,8 @@ thread_count(const job &work)
     return std::min({cores, useful, threads_most});
 }
 
-/* Runs the lanes of WORK, one of them on this thread.  Fewer threads than wanted do the
- * same more slowly. */
+/* Runs the lanes of WORK, one of them on this thread.  Fewer threads than wanted are
+ * only slower. */
 void
 run(job &work)
 {
@@ -279,7 +279,7 @@ run(job &work)
     const staging slots(count * 2 * slot_bytes);
     std::vector<std::thread> threads;
     sigset_t all, before;
-    /* Signals but faults are for the program's threads. */
+    /* Signals, except faults, belong to the program's threads. */
     sigfillset(&all);
     for (const int fault : {SIGBUS, SIGFPE, SIGILL, SIGSEGV}) {
         sigdelset(&all, fault);

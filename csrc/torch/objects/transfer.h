@@ -1,7 +1,7 @@
-/* Copies between devices and host memory, and the host memory they need.
+/* Copies between devices and host memory, and the host memory for them.
  *
- * Owns pages of the host and how they are filled and read at the rate of the bus; what
- * the bytes are it must not know.  C++; throws std::exception. */
+ * Owns host pages, and how they are filled and read at the bus's rate.  C++; throws
+ * std::exception. */
 #ifndef ML_TRANSFER_H
 #define ML_TRANSFER_H
 
@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-/* One stretch of memory that is copied as a whole. */
+/* A range of memory that is copied as a whole. */
 struct ml_stretch {
     void *device_data;
     void *host_data;
@@ -17,8 +17,8 @@ struct ml_stretch {
     int device; /* index */
 };
 
-/* Anonymous memory of the host in pages of its own: given back to the system as the last
- * reference goes. */
+/* Anonymous host memory in pages of its own: given back to the system with the last
+ * reference. */
 class ml_pages {
   public:
     explicit ml_pages(size_t bytes);
@@ -30,8 +30,8 @@ class ml_pages {
     const size_t bytes;
 };
 
-/* Copies all of STRETCHES and returns when they are there.  Work on the devices that was
- * queued before must be done. */
+/* Copies all of STRETCHES; returns when they are complete.  Earlier work queued on the
+ * devices must be done. */
 void ml_transfer_to_host(const std::vector<ml_stretch> &stretches);
 void ml_transfer_to_device(const std::vector<ml_stretch> &stretches);
 

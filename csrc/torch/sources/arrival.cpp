@@ -1,11 +1,11 @@
-/* Owns the callback by which recordings that wait for CUDA learn that C++ has initialised it:
- * TorchScript, an extension.  Of Python's own torch.cuda tells.
+/* Owns the callback that tells recordings waiting for CUDA that C++ has initialised it:
+ * TorchScript or an extension.  For Python, torch.cuda tells.
  *
- * torch runs it before every operator, and only until it has seen CUDA: so what the first
- * operator on a GPU allocates itself is there when the recording begins, and all that
- * comes after is recorded.  It never initialises CUDA.  Beginning takes the recorder's
- * lock, which a thread with the GIL must not wait for: there the interpreter does it at
- * its next chance. */
+ * torch runs the callback before every operator, until it has seen CUDA.  So a
+ * recording begins with the memory of the first GPU operator, and records everything
+ * after it.  The callback never initialises CUDA.  To begin takes the recorder's lock,
+ * for which a thread with the GIL must not wait; the interpreter then begins at its
+ * next chance. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 const ml_api *bound_api;
 const ml_source *bound_source;
-PyObject *callback; /* owned, for ever; under the GIL */
+PyObject *callback; /* owned, never freed; under the GIL */
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
 std::atomic<bool> arrived{false};
 std::atomic<bool> forked{false};
@@ -45,8 +45,8 @@ tell(void *)
     return 0;
 }
 
-/* Another thread may be in the middle of it: this waits until it is done.  By the name that
- * this version has. */
+/* Another thread may be running the callback: this waits for its end.  The function's
+ * name depends on torch's version. */
 template <class Context>
 auto
 await_initialisation(Context &context, int)
@@ -75,14 +75,14 @@ on_begin(const at::RecordFunction &)
         await_initialisation(at::globalContext(), 0);
         if (PyGILState_Check() == 0) {
             if (ml_torchscript_runs() != 0) {
-                /* It began before anybody listened. */
+                /* TorchScript began before this callback listened. */
                 bound_api->torchscript_begun(ml_torchscript_running);
             }
             bound_api->ready(bound_source);
         }
     }
     catch (...) {
-        /* CUDA cannot be used: the program is about to hear of it. */
+        /* CUDA cannot be used: the program will get the error itself. */
     }
     if (Py_AddPendingCall(tell, nullptr) != 0) {
         /* The interpreter's queue is full: the next operator tries again. */

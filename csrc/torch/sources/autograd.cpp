@@ -1,12 +1,12 @@
-/* Owns what the allocators' callbacks ask autograd: whether a node runs on the calling
- * thread, and the numbers by which a backward allocation meets its forward.
+/* Owns the allocator callbacks' questions to autograd: whether a node runs on the
+ * calling thread, and the numbers that connect a backward allocation with its forward.
  *
- * Called under the device's lock, with or without the GIL: takes no lock, memory or GIL
- * and throws nothing.  torch's functions below only read variables of the thread,
- * and currentThreadId numbers the thread once, by an atomic addition.  The file is its
- * own object for that proof (tests/native/test_hot_path_symbols.py), and because autograd's
- * headers, the only ones that know a Node's layout, take longer to compile than the rest
- * of the bridge. */
+ * Called under the device's lock, with or without the GIL: takes no lock, memory or
+ * GIL, and throws nothing.  The torch functions below only read variables of the
+ * thread; currentThreadId numbers the thread once, by an atomic addition.  The file is
+ * an object of its own for that proof (tests/native/test_hot_path_symbols.py).  Also,
+ * autograd's headers, the only ones with a Node's layout, take longer to compile than
+ * the rest of the bridge. */
 #include <cstdint>
 #include <typeinfo>
 
@@ -23,7 +23,7 @@
 
 namespace {
 
-/* The numbers belong to the thread: without it they say nothing. */
+/* Numbers belong to a thread and mean nothing without it. */
 void
 set_numbers(ml_event *event, uint64_t thread, uint64_t sequence) noexcept
 {
@@ -32,7 +32,7 @@ set_numbers(ml_event *event, uint64_t thread, uint64_t sequence) noexcept
     event->sequence = known ? sequence : 0;
 }
 
-/* torch numbers a thread once and for all.  Initial-exec: no lazy allocation. */
+/* torch numbers a thread once.  Initial-exec: no lazy allocation. */
 __thread uint64_t own_number __attribute__((tls_model("initial-exec"))) = 0;
 
 uint64_t
@@ -57,8 +57,8 @@ ml_autograd_fill(ml_event *event, const char **type) noexcept
     event->flags |= ML_EVENT_BACKWARD;
     *type = typeid(*node).name();
     set_numbers(event, node->thread_id(), node->sequence_nr());
-    /* Off in most backward passes: a checkpoint's recomputation, and a pass that is to be
-     * differentiated again, have it on. */
+    /* Off in most backward passes.  A checkpoint's recomputation has it on, and so does
+     * a pass that will be differentiated again. */
     if (event->action == ML_ACTION_ALLOC && c10::GradMode::is_enabled()) {
         const uint64_t own = own_thread();
         if (own <= UINT16_MAX) {

@@ -1,5 +1,5 @@
-/* Owns the clock of torch's memory events: c10's approximate ticks (the processor's time
- * stamp counter on x86) and their conversion to unix time, by torch's own converter so
+/* Owns the clock of torch's memory events: c10's approximate ticks (on x86 the
+ * processor's time stamp counter), converted to unix time by torch's own converter, so
  * that times agree with torch's snapshots. */
 #include <new>
 
@@ -9,9 +9,9 @@
 
 namespace {
 
-/* Measures its first pairs when it is made; the further back that is, the better the
- * slope, so it is made when the module is loaded.  Never freed: conversions may be asked
- * for while the process exits. */
+/* Measures its first pairs when it is made.  The earlier, the better the slope, so
+ * loading the module makes it.  Never freed: conversions may be requested while the
+ * process exits. */
 c10::ApproximateClockToUnixTimeConverter *converter;
 
 } // namespace
@@ -39,7 +39,7 @@ ml_clock_unix_ns(uint64_t *ticks, size_t stride_bytes, size_t count)
         return ML_ESTATE;
     }
     try {
-        /* Measures 1001 pairs anew: once a call, not once a tick. */
+        /* Measures 1001 pairs anew: once per call, not per tick. */
         const auto convert = converter->makeConverter();
         char *at = reinterpret_cast<char *>(ticks);
         for (size_t i = 0; i < count; i++, at += stride_bytes) {

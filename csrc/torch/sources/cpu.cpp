@@ -1,13 +1,13 @@
-/* Owns the "cpu" source: a wrapper around torch's CPU allocator that reports what is
- * allocated and freed.
+/* Owns the "cpu" source: a wrapper around torch's CPU allocator that reports
+ * allocations and frees.
  *
- * The wrapper hands out the wrapped allocator's own pointers, with the pointer itself as
- * context as torch's default does, so raw_allocate, copy-on-write and everything else
- * that asks for a simple DataPtr behaves as before; what is needed to free the memory is
- * found by its address (cpu_table.h).  Storages keep a pointer to the allocator that made
- * them, so the wrapper lives for ever and, when uninstalled, passes calls through.
+ * The wrapper returns the wrapped allocator's own pointers, each its own context, as
+ * torch's default does.  So raw_allocate, copy-on-write and other users of a simple
+ * DataPtr work as before.  The address leads to what is needed for the free
+ * (cpu_table.h).  Storages keep a pointer to their allocator, so the wrapper is never
+ * freed; uninstalled, it passes calls through.
  *
- * Nothing orders the callers: the source is not ordered. */
+ * Nothing orders the callers, so the source is not ordered. */
 #include <atomic>
 #include <new>
 #include <utility>
@@ -21,7 +21,7 @@
 
 namespace {
 
-/* Allocations up to this size are called small, as in torch's CUDA allocator. */
+/* Allocations up to this size count as small, as in torch's CUDA allocator. */
 constexpr uint64_t small_bytes = 1u << 20;
 
 /* Written before anything can be recorded, never after. */
@@ -54,7 +54,7 @@ subtract_bytes(uint64_t bytes) noexcept
     live_count.fetch_sub(1, std::memory_order_relaxed);
 }
 
-/* NODE: where the type of the running autograd node goes. */
+/* NODE: receives the type of the running autograd node. */
 ml_event
 new_event(ml_action action, uint64_t addr, uint64_t size, const char **node) noexcept
 {
@@ -86,7 +86,7 @@ record_free(const ml_cpu_node *node) noexcept
     bound_api->record(&source, 0, &event, &text);
 }
 
-/* Ends the life of a node that is out of the table. */
+/* Ends a node that is no longer in the table. */
 void
 retire(ml_cpu_node *node) noexcept
 {
@@ -109,8 +109,8 @@ class wrapper final : public c10::Allocator {
 
     c10::DeleterFnPtr raw_deleter() const override
     {
-        /* The raw interface is safe only where the wrapped allocator offers it: memory
-         * that was allocated while nobody listened is its own. */
+        /* The raw interface is safe only if the wrapped allocator offers it: memory
+         * allocated while nothing was recorded is its own. */
         return inner.load(std::memory_order_acquire)->raw_deleter() != nullptr
                    ? free
                    : nullptr;
@@ -181,16 +181,16 @@ wrapper::free(void *pointer) noexcept
     }
     const c10::DeleterFnPtr deleter = node->deleter;
     void *const context = node->context;
-    /* Recorded before the memory is given back, so that the free comes before the next
+    /* Recorded before the memory is given back, so that the free precedes the next
      * allocation at this address. */
     retire(node);
     deleter(context);
 }
 
-/* The priority of torch's current CPU allocator, which c10 does not tell: the lowest one
- * that it lets replace it.  Setting a higher one would keep others out for ever. */
+/* The priority of torch's current CPU allocator, which c10 does not reveal: the lowest
+ * that may replace it.  A higher one would exclude others forever. */
 uint8_t priority;
-/* Set over torch's allocator and not taken out again. */
+/* Installed over torch's allocator and not removed. */
 bool in_place;
 
 void
@@ -207,7 +207,7 @@ install()
     in_place = true;
 }
 
-/* Where another allocator was set over ours it may wrap ours, so ours stays beneath it. */
+/* An allocator installed over memlab's may wrap it, so memlab's stays beneath. */
 void
 uninstall()
 {

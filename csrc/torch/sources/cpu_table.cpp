@@ -1,9 +1,9 @@
 /* Owns the nodes of live CPU allocations and the map from address to node.
  *
- * The map is a two-level table over 64-byte granules, the alignment of torch's CPU
- * allocator: 128 MiB of reserved address space for the top, 1 MiB for every 16 MiB of
- * addresses in use, of which only touched pages cost memory.  Nodes come from chunks
- * mapped on demand and a free list whose head carries a tag against ABA. */
+ * The map is a two-level table over granules of 64 bytes, the alignment of torch's CPU
+ * allocator.  It reserves 128 MiB of address space for the top level, and 1 MiB for
+ * every 16 MiB of addresses in use; only touched pages cost memory.  Nodes come from
+ * chunks mapped on demand, and from a free list whose head has a tag against ABA. */
 #include "sources/cpu_table.h"
 
 #include <sys/mman.h>
@@ -47,7 +47,7 @@ map_zeroed(size_t bytes) noexcept
     return memory == MAP_FAILED ? nullptr : static_cast<T *>(memory);
 }
 
-/* What WHERE points to, mapping it first if nobody has. */
+/* The target of WHERE, mapped first if needed. */
 template <class T>
 T *
 map_once(std::atomic<T *> &where, size_t bytes) noexcept

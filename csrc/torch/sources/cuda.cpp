@@ -1,6 +1,6 @@
 /* Owns the "cuda" source: attaching to c10's CUDA caching allocator, and reading its
- * segments, settings and totals.  The callback itself is in tracker.cpp.  Translates,
- * decides nothing, and never initialises CUDA. */
+ * segments, settings and totals.  tracker.cpp has the callback.  Never initialises
+ * CUDA. */
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-/* torch's Linux builds are made with it; without it the header's inline
- * expandable_segments() answers false and prints a warning. */
+/* torch's Linux builds define it.  Without it, the header's inline
+ * expandable_segments() returns false and prints a warning. */
 #define PYTORCH_C10_DRIVER_API_SUPPORTED 1
 #include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -27,7 +27,7 @@ namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
 
-/* c10 has no way to detach, so each is done once a process. */
+/* c10 cannot detach, so each is done once a process. */
 std::atomic<bool> tracking{false};
 std::atomic<bool> observing{false};
 std::atomic<ml_oom_hook> oom_hook{nullptr};
@@ -54,7 +54,7 @@ fail_exception(const char *what) noexcept
     return fail(ML_ESOURCE, failure_text);
 }
 
-/* Runs CALL, which returns 0 or a negative error, and turns exceptions into errors. */
+/* Runs CALL, which returns 0 or a negative error; turns exceptions into errors. */
 template <class Call>
 int
 guarded(Call &&call) noexcept
@@ -101,8 +101,8 @@ initialized()
     return caching::get()->initialized();
 }
 
-/* c10 says what the process is allowed, which without a limit is the device's total.  The
- * fraction is their quotient: so the total comes back to the byte. */
+/* c10 tells the process's allowance; without a limit, that is the device's total.  The
+ * fraction is their quotient, so the total is exact to the byte. */
 void
 note_out_of_memory(int64_t device, uint64_t asked, uint64_t most,
                    uint64_t free) noexcept
@@ -148,8 +148,8 @@ device_count(void *)
     return count < ML_DEVICE_MAX ? count : ML_DEVICE_MAX;
 }
 
-/* Does ONCE, guarded by DONE, if torch's allocator can and is ready.  c10 accepts trackers
- * and observers before CUDA is initialised and never calls them. */
+/* Runs ONCE, guarded by DONE, if torch's allocator is capable and ready.  c10 accepts
+ * trackers and observers before CUDA is initialised, but then never calls them. */
 template <class Once>
 int
 attach_once(std::atomic<bool> &done, Once &&once)
@@ -174,12 +174,12 @@ observe()
     }
 }
 
-/* Before CUDA is initialised there is nothing to attach to and device_count() is 0: the
- * recorder attaches again when it is told that there are devices. */
+/* Before CUDA is initialised, device_count() is 0 and nothing can be attached.  The
+ * recorder attaches again when it learns that there are devices. */
 int
 attach(void *)
 {
-    /* The devices' locks may be held by threads that are not there. */
+    /* Threads that do not exist in this child may hold the devices' locks. */
     if (forked.load(std::memory_order_relaxed)) {
         return fail(ML_EUNSUPPORTED,
                     "a forked child of a process that uses CUDA records "
@@ -200,8 +200,9 @@ enable(void *, int enabled)
     ml_regions_listen(ML_REGIONS_CUDA, enabled);
 }
 
-/* c10's snapshot.  Copying torch's own trace is the slow part of it, and brings the
- * annotations: left out where this version can and nobody WANTS_ANNOTATIONS. */
+/* c10's snapshot.  The slow part is the copy of torch's own trace, which comes with
+ * the annotations.  Both are left out if this version can and WANTS_ANNOTATIONS is
+ * false. */
 template <class Allocator>
 auto
 take_snapshot(Allocator *allocator, bool wants_annotations, int)
@@ -217,13 +218,13 @@ take_snapshot(Allocator *allocator, bool, long) -> decltype(allocator->snapshot(
     return allocator->snapshot();
 }
 
-/* Turns unix microseconds back into ticks: torch hands annotations out converted, and
- * the visitor takes ticks.  The clock is linear, so two points give the inverse. */
+/* Converts unix microseconds back to ticks: torch converts annotations, and the visitor
+ * takes ticks.  The clock is linear, so two points give the inverse. */
 uint64_t
 ticks_of_microseconds(int64_t microseconds)
 {
     const uint64_t now = static_cast<uint64_t>(c10::getApproximateTime());
-    /* Forward, because c10 converts what lies before its first measurement to 0. */
+    /* Forward, because c10 converts ticks before its first measurement to 0. */
     const uint64_t span = uint64_t{1} << 40;
     uint64_t points[2] = {now, now + span};
     if (ml_clock_unix_ns(points, sizeof points[0], 2) != 0 || points[1] <= points[0]) {
@@ -231,7 +232,7 @@ ticks_of_microseconds(int64_t microseconds)
     }
     const double per_ns =
         static_cast<double>(span) / static_cast<double>(points[1] - points[0]);
-    /* The middle of the microsecond, so that truncation finds it again. */
+    /* The middle of the microsecond, so that truncation returns it. */
     const int64_t ns = microseconds * 1000 + 500 - static_cast<int64_t>(points[0]);
     return now + static_cast<uint64_t>(
                      static_cast<int64_t>(static_cast<double>(ns) * per_ns));
@@ -342,7 +343,7 @@ walk(void *, const ml_walk_visitor *visitor)
     });
 }
 
-/* Deprecated names, but the only ones that mean the same from torch 2.6 to 2.13. */
+/* Deprecated names, but the only ones with the same meaning from torch 2.6 to 2.13. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 int
@@ -366,13 +367,13 @@ rules(void *, int, ml_allocator_rules *out)
 }
 #pragma GCC diagnostic pop
 
-/* Hands torch's statistics of DEVICE to USE. */
+/* Passes torch's statistics of DEVICE to USE. */
 template <class Use>
 int
 with_stats(int device, Use use)
 {
     return guarded([&] {
-        /* The device's lock may be held by a thread that is not there. */
+        /* A thread that does not exist in this child may hold the device's lock. */
         if (forked.load(std::memory_order_relaxed)) {
             return fail(ML_ESTATE, "a forked child cannot read its parent's figures");
         }
@@ -414,7 +415,7 @@ changes(void *, int device, uint64_t *out)
 {
     return with_stats(device, [&](const auto &stats) {
         *out = 0;
-        /* Blocks; blocks with those that wait for a stream; what segments have grown by. */
+        /* Blocks; blocks that still wait for a stream; growth of segments. */
         for (const auto &stat :
              {stats.allocation[0], stats.active[0], stats.reserved_bytes[0]}) {
             *out += static_cast<uint64_t>(stat.allocated + stat.freed);
@@ -500,13 +501,13 @@ ml_cuda_source(const ml_api *api)
 void
 ml_cuda_forked(void)
 {
-    /* A child that is forked before CUDA is initialised has no device's lock to fear. */
+    /* In a child forked before CUDA is initialised, no device's lock can be held. */
     if (initialized()) {
         forked.store(true, std::memory_order_relaxed);
     }
     ml_tracker_listen(0);
     ml_torch_uses_forked();
-    /* What is to be written is the parent's. */
+    /* The files to write are the parent's. */
     oom_hook.store(nullptr, std::memory_order_release);
 }
 

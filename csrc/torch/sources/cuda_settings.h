@@ -1,6 +1,6 @@
-/* The settings of c10's CUDA caching allocator, as its snapshot tells them.
+/* The settings of c10's CUDA caching allocator, from its snapshot.
  *
- * Owns their names, and which versions of torch have which.  C++. */
+ * Owns their names, and the versions of torch that have each.  C++. */
 #ifndef ML_CUDA_SETTINGS_H
 #define ML_CUDA_SETTINGS_H
 
@@ -12,7 +12,7 @@
 /* torch's roundup_power2_divisions: one for each power of two from 1 MiB to 32 GiB. */
 constexpr size_t ml_division_count = 16;
 
-/* Tells a visitor the settings; keeps its first non-zero answer. */
+/* Passes the settings to a visitor; keeps its first non-zero result. */
 struct ml_settings_writer {
     const ml_walk_visitor *visitor;
     int result = 0;
@@ -79,7 +79,7 @@ ml_put_max_cached(ml_settings_writer &, const Config &, long)
 {
 }
 
-/* 0, or the first other answer of VISITOR. */
+/* 0, or VISITOR's first non-zero result. */
 template <class Config>
 int
 ml_visit_settings(const ml_walk_visitor *visitor, const Config &config)

@@ -10,16 +10,16 @@ namespace {
 
 using namespace at;
 
-/* Before 2.13 torch's counter of what tensors have is wrong: it never falls, or, where a
- * copy had to end first, rises by a byte for each free (pytorch/pytorch#183067). */
+/* Before 2.13, torch's counter of tensors' pinned bytes is wrong.  It never falls or,
+ * if a copy had to end first, rises by a byte at each free (pytorch/pytorch#183067). */
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
 constexpr bool COUNTS_USE = false;
 #else
 constexpr bool COUNTS_USE = true;
 #endif
 
-/* What the cache holds, in use or not.  Where torch has the first name, as 2.8 does, the
- * second means what tensors have. */
+/* Bytes in the cache, used or not.  If torch has the first name, as 2.8 does, the
+ * second counts tensors' bytes. */
 template <class Stats>
 auto
 held_bytes(const Stats &stats, int) -> decltype(stats.reserved_bytes.current)
@@ -48,8 +48,8 @@ used_bytes(const Stats &, long)
     return 0;
 }
 
-/* torch has these counters from 2.7 on.  Chosen by what the compiler finds: DEVICE is a
- * parameter so that the name need not exist. */
+/* torch has these counters from 2.7 on.  The compiler decides: DEVICE is a parameter so
+ * that the name may be missing. */
 template <class Device>
 auto
 read(Device device, uint64_t *in_use, uint64_t *held, int)
@@ -60,7 +60,7 @@ read(Device device, uint64_t *in_use, uint64_t *held, int)
     *in_use = UINT64_MAX;
     if (COUNTS_USE) {
         *in_use = static_cast<uint64_t>(used_bytes(stats, 0));
-        /* torch counts the one and then the other, and threads go on meanwhile. */
+        /* torch reads the two counters one after the other, while threads continue. */
         *held = std::max(*held, *in_use);
     }
     return 0;

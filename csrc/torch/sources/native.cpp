@@ -1,6 +1,6 @@
-/* Owns the native (C++) half of stacks="all": torch's unwinder and symboliser behind
- * plain C functions.  Not part of the allocator callback's proven path: torch's unwinder
- * takes a lock and memory. */
+/* Owns the C++ half of stacks="all": torch's unwinder and symboliser behind plain C
+ * functions.  Not on the allocator callback's proven path: torch's unwinder takes a
+ * lock and memory. */
 #include <string>
 #include <vector>
 
@@ -34,7 +34,7 @@ capture(uint64_t *pcs, size_t capacity) noexcept
 }
 
 /* Symbolises PCS[0..COUNT) into NAMES.  torch's symboliser fails as a whole on one odd
- * frame, so on failure the list is halved until the odd frames are alone. */
+ * frame.  So after a failure the list is halved until odd frames are alone. */
 void
 symbolize_range(const std::vector<void *> &pcs, size_t first, size_t count,
                 torch::unwind::Mode mode, std::vector<torch::unwind::Frame> &names)

@@ -1,10 +1,9 @@
-/* Owns the callback by which torch tells of torch.profiler.record_function() regions,
- * those of torch's own optimizers and data loaders among them, and of programs in
- * TorchScript.
+/* Owns the callback by which torch reports torch.profiler.record_function() regions,
+ * including those of its own optimizers and data loaders, and TorchScript programs.
  *
- * It is there while a source records, and for these two scopes only: torch runs
- * nothing for an operator because of it.  Telling takes a lock, so nothing here
- * may be reached from the allocator's callback. */
+ * It exists only while a source records, for these two scopes: torch runs nothing for
+ * an operator because of it.  It takes a lock, so the allocator's callback must never
+ * reach this file. */
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -16,7 +15,7 @@
 namespace {
 
 const ml_api *bound_api;
-/* Bits of the sources that record.  Changed under the recorder's lock only. */
+/* Bits of the recording sources.  Changed only under the recorder's lock. */
 unsigned listeners;
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
 /* Whether this has ever changed torch's list of callbacks. */
@@ -24,7 +23,7 @@ std::atomic<bool> changed{false};
 std::atomic<bool> forked{false};
 std::atomic<uint64_t> last_number{0};
 
-/* Pairs a region's end, which may come on another thread, with its begin. */
+/* Connects a region's end, which may come on another thread, with its begin. */
 struct region : at::ObserverContext {
     uint64_t number = 0;
 };
@@ -73,8 +72,8 @@ ml_regions_bind(const ml_api *api)
 void
 ml_regions_listen(unsigned source, int enabled)
 {
-    /* In a child torch's own lock may be held by a thread that is not there and copies the
-     * list that was changed. */
+    /* In a child, a thread that does not exist may hold torch's lock, which protects
+     * the copy of a changed list. */
     if (forked.load(std::memory_order_relaxed)) {
         return;
     }
@@ -93,7 +92,7 @@ ml_regions_listen(unsigned source, int enabled)
         }
     }
     catch (...) {
-        /* No memory for it: the recording has no regions. */
+        /* No memory: the recording has no regions. */
         listeners = 0;
     }
 }
@@ -104,9 +103,9 @@ ml_regions_changed(void)
     changed.store(true, std::memory_order_relaxed);
 }
 
-/* After a change of torch's list of callbacks each thread copies it, under torch's lock, in
- * its next operator.  In a child that could be too late: the lock may be held by another
- * thread, which is not there, and the child would wait for it for ever. */
+/* After a change of torch's list of callbacks, each thread copies the list, under
+ * torch's lock, in its next operator.  In a child that may be too late: a thread that
+ * does not exist there may hold the lock, and the child would wait forever. */
 void
 ml_regions_before_fork(void)
 {
@@ -117,7 +116,7 @@ ml_regions_before_fork(void)
                 at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE));
         }
         catch (...) {
-            /* No memory for it: the child copies the list itself. */
+            /* No memory: the child copies the list itself. */
         }
     }
 }

@@ -1,6 +1,6 @@
-/* Owns the frames of TorchScript's interpreter, as torch tells them.
+/* Owns the frames of TorchScript's interpreter.
  *
- * Like native.cpp not part of the allocator callback's proven path: torch copies its frames
+ * Like native.cpp, not on the allocator callback's proven path: torch copies the frames
  * into memory of its own. */
 #include <string>
 #include <tuple>
@@ -28,7 +28,7 @@ ml_torchscript_running(ml_torchscript_visitor visit, void *context) noexcept
         const std::vector<torch::jit::StackEntry> frames =
             torch::jit::currentCallstack();
         for (size_t i = frames.size(); i-- > 0;) {
-            /* What torch calls its file name is the function's. */
+            /* torch's "file name" here is the function's name. */
             ml_torchscript_frame frame = {frames[i].filename.c_str(), "??", 0};
             const auto place = frames[i].range.file_line_col();
             if (place) {

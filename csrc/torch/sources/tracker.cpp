@@ -1,9 +1,8 @@
 /* Owns the callback that c10's CUDA caching allocator runs for every memory event.
  *
- * c10 holds the device's lock around it and the caller may hold the GIL, so
- * nothing here takes a lock, memory, the GIL or does I/O, and nothing throws.
- * The file is its own object: its undefined symbols are the proof
- * (tests/native/test_hot_path_symbols.py). */
+ * c10 holds the device's lock around it, and the caller may hold the GIL.  So nothing
+ * here takes a lock, memory or the GIL, does I/O, or throws.  The file is an object of
+ * its own: its undefined symbols prove this (tests/native/test_hot_path_symbols.py). */
 #include <atomic>
 #include <type_traits>
 
@@ -22,8 +21,8 @@ const ml_source *bound_source;
 std::atomic<int> listening{0};
 std::atomic<int> device_total{1};
 
-/* SNAPSHOT entries all carry device 0, but c10 visits its devices in order on one
- * thread, so counting them tells the device. Initial-exec: no lazy allocation. */
+/* All SNAPSHOT entries carry device 0, but c10 visits its devices in order on one
+ * thread, so counting tells the device.  Initial-exec: no lazy allocation. */
 __thread int walk_device __attribute__((tls_model("initial-exec"))) = -1;
 __thread int foreign_device __attribute__((tls_model("initial-exec"))) = 0;
 
@@ -103,8 +102,8 @@ ml_tracker_call(const TraceEntry &entry) noexcept
         }
         return;
     }
-    /* Each field once, in no wider or narrower pieces than it is read: what is stored in
-     * one width and loaded in another right after waits for the store. */
+    /* Each field is written once, in the width in which it is read.  A load right after
+     * a store of another width waits for the store. */
     ml_event event;
     event.addr = static_cast<uint64_t>(entry.addr_);
     event.size = static_cast<uint64_t>(entry.size_);

@@ -1,13 +1,13 @@
-/* Owns the callback by which torch tells which memory an operator uses: the storages of
- * its inputs when it begins and again when it ends, and those of its outputs.
+/* Owns the callback by which torch reports the memory that an operator uses: the
+ * storages of its inputs at its begin and end, and those of its outputs.
  *
- * It is there only while a recording wants to know of uses, for it costs a part of every
- * operator.  What runs on a device without an operator of torch's is not seen; where that
- * is known to happen (a custom autograd.Function's backward pass, whose kernels may be
- * anybody's; a compiled graph) it says so, so that a last use is never told too early.
- * Telling takes no lock, yet nothing here may be reached from the allocator's callback. */
-/* A RecordFunction of torch's builds has no fields for debugging; with them, and without this,
- * the header's would lie elsewhere. */
+ * It exists only while a recording watches uses, because it costs a part of every
+ * operator.  It does not see work on a device without a torch operator.  Known cases
+ * are reported, so that a last use is never too early: a custom autograd.Function's
+ * backward pass, with kernels of its own, and a compiled graph.  It takes no lock, yet
+ * the allocator's callback must never reach this file. */
+/* RecordFunction has no debugging fields in torch's builds.  Without this definition,
+ * the header would have them, and other offsets. */
 #ifndef NDEBUG
 #define NDEBUG 1
 #endif
@@ -33,14 +33,14 @@ at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
 bool changed; /* whether this has ever changed torch's list of callbacks */
 std::atomic<bool> forked{false};
 
-/* Lists within lists are followed no deeper: no operator of torch's has any. */
+/* Deeper nested lists are ignored: no operator of torch's has any. */
 constexpr int most_depth = 3;
 
 using use_marks = c10::SmallVector<ml_use_mark, 8>;
 
 struct operation : at::ObserverContext {
     use_marks marks;
-    bool custom = false; /* its kernels may be anybody's */
+    bool custom = false; /* it may run any kernel */
 };
 
 void add_parts(use_marks &marks, c10::TensorImpl &tensor);
@@ -57,7 +57,7 @@ add(use_marks &marks, c10::TensorImpl &tensor)
     if (data.get() == nullptr || data.device().type() != c10::DeviceType::CUDA) {
         return;
     }
-    /* The allocator's own have the block itself as their context. */
+    /* The allocator's own pointers have the block itself as their context. */
     const bool inner = data.get_context() != data.get();
     marks.push_back(
         {reinterpret_cast<uint64_t>(data.get()), data.device().index(), inner ? 1 : 0});
@@ -111,7 +111,7 @@ begins_with(const at::RecordFunction &function, const char *start)
     return name != nullptr && std::strncmp(name, start, std::strlen(start)) == 0;
 }
 
-/* Its output has not been written yet: whoever does that, perhaps unseen, uses it first. */
+/* Its output is not yet written: the next writer, perhaps unseen, uses it first. */
 bool
 is_empty(const at::RecordFunction &function)
 {
@@ -119,14 +119,14 @@ is_empty(const at::RecordFunction &function)
            begins_with(function, "aten::new_empty");
 }
 
-/* A graph that torch.compile made has kernels of its own. */
+/* A graph made by torch.compile has kernels of its own. */
 bool
 is_compiled(const at::RecordFunction &function)
 {
     return begins_with(function, "CompiledFunction");
 }
 
-/* Of the classes of nodes that programs make, in Python or C++. */
+/* One of the node classes for programs' own functions, in Python or C++. */
 bool
 is_custom(const char *type)
 {
@@ -153,8 +153,8 @@ on_begin(const at::RecordFunction &function)
     return begun;
 }
 
-/* Again what it began with: between the two the operator allocates its outputs, while its
- * inputs must still be there. */
+/* The inputs again: between begin and end the operator allocates its outputs, while its
+ * inputs must stay. */
 void
 on_end(const at::RecordFunction &function, at::ObserverContext *context)
 {
@@ -168,7 +168,7 @@ on_end(const at::RecordFunction &function, at::ObserverContext *context)
         }
     }
     if (begun->custom) {
-        /* What it kept of its forward pass is nowhere among its inputs. */
+        /* Tensors saved by its forward pass are not among its inputs. */
         begun->marks.push_back({0, -1, 0});
     }
     tell(begun->marks);
@@ -188,8 +188,8 @@ ml_torch_uses_bind(const ml_api *api, const ml_source *source)
 void
 ml_torch_uses_listen(int enabled)
 {
-    /* In a child torch's own lock may be held by a thread that is not there and copies the
-     * list that was changed. */
+    /* In a child, a thread that does not exist may hold torch's lock, which protects
+     * the copy of a changed list. */
     if (forked.load(std::memory_order_relaxed)) {
         return;
     }
@@ -211,7 +211,7 @@ ml_torch_uses_listen(int enabled)
         }
     }
     catch (...) {
-        /* No memory for it: no use is known. */
+        /* No memory: no use is known. */
     }
 }
 

@@ -1,1 +1,1 @@
-"""Composer's Profiler, made anew: callbacks, schedules, traces."""
+"""A replacement of Composer's Profiler: callbacks, schedules, traces."""

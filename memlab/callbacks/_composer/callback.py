@@ -1,6 +1,7 @@
-"""What memlab's callbacks for Composer share: a guard for the training, uploads, folders.
+"""Common parts of memlab's callbacks for Composer: a guard for the training, uploads,
+folders.
 
-Knows of Composer's objects only what they are called with, and imports none of them.
+Composer's objects are used only through their calls; none is imported.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ if TYPE_CHECKING:
 
 
 class Callback(composer_hooks.Callback):
-    """A callback with a guard for the training run."""
+    """A callback that cannot raise into the training run."""
 
     _told = frozenset()
 
     @contextlib.contextmanager
     def _guard(self, what: str) -> Iterator[None]:
-        """Whatever is raised within is told, and goes no further."""
+        """Reports an exception of its block, and suppresses it."""
         try:
             yield
         except Exception as error:
             self._complain(what, f"{type(error).__name__}: {error}")
 
     def _complain(self, what, reason):
-        """Warns that WHAT, once for each."""
+        """Warns that WHAT, once for each text."""
         if what not in self._told:
             self._told |= {what}
             tell(f"{type(self).__name__}: {what}: {reason}; the training goes on")
 
     def _send(self, logger, path, name, overwrite):
-        """Uploads the file at PATH by LOGGER as NAME; returns whether that was done."""
+        """Uploads the file at PATH by LOGGER as NAME; returns whether it succeeded."""
         try:
             composer_hooks.sender(logger)(path, name, overwrite)
         except FileExistsError as error:
@@ -49,7 +50,7 @@ class Callback(composer_hooks.Callback):
                 store.described(error),
             )
         except Exception as error:
-            # Its text may have credentials in it.
+            # Its text may contain credentials.
             self._complain(
                 "a file was not uploaded and stays here", store.described(error)
             )
@@ -59,7 +60,7 @@ class Callback(composer_hooks.Callback):
 
 
 def group() -> Any:
-    """torch.distributed, where this process is one of a group; else None."""
+    """torch.distributed if this process is in a group; else None."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available():
         return None
@@ -67,11 +68,10 @@ def group() -> Any:
 
 
 def prepare_folder(template: str, run_name: str, overwrite: bool) -> str:
-    """Makes the folder of this rank, and returns its path, which the program's going to
-    another folder leaves as it is.
+    """Makes this rank's folder, and returns its absolute path.
 
-    Raises FileExistsError where OVERWRITE is false and it has files, OSError where it
-    cannot be made, ValueError for a name that leads out of it.
+    Raises FileExistsError if OVERWRITE is false and it has files, OSError if it cannot
+    be made, ValueError for a name that leads out of it.
     """
     folder = os.path.abspath(names.fill(template, run_name=run_name))
     os.makedirs(folder, exist_ok=True)

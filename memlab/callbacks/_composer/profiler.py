@@ -1,8 +1,8 @@
-"""Composer's profiler without Composer: who gets what is recorded.
+"""Composer's profiler without Composer: passes records to trace handlers.
 
-Owns what Composer's engine asks of `Trainer(profiler=...)`.  Knows of
-Composer's objects only what they are called with: its state, its trace handlers, and
-its actions, which are told by their values.
+Owns the interface of `Trainer(profiler=...)` for Composer's engine.  Composer's objects
+are used only through their calls: its state, its trace handlers, and its actions, known
+by their values.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Marker:
-    """A named stretch, instant or counter of the training loop, told to trace handlers.
+    """A named span, instant or counter of the training loop, passed to trace handlers.
 
-    Profiler.marker() makes it.  Use it by start() and finish(), as `with marker:`, or as
-    a decorator.
+    Profiler.marker() makes it.  Use it by start() and finish(), as `with marker:`, or
+    as a decorator.
     """
 
     def __init__(self, profiler, name, actions, on_start, on_finish, categories):
@@ -39,7 +39,7 @@ class Marker:
 
     def _recording(self):
         profiler = self._profiler
-        # Composer asks for markers around every callback of every event.
+        # Composer requests markers around every callback of every event.
         if not profiler.trace_handlers:
             return False
         return profiler.schedule(profiler.state) in self._actions
@@ -56,7 +56,7 @@ class Marker:
             )
 
     def start(self) -> None:
-        """Begins a stretch; one under way, which an exception left, is forgotten."""
+        """Begins a span; a span left open by an exception is dropped."""
         self._recorded = self._recording()
         if self._recorded:
             self._tell("duration", is_start=True)
@@ -64,7 +64,7 @@ class Marker:
                 self._tell("instant")
 
     def finish(self) -> None:
-        """Ends the stretch, where its beginning was told."""
+        """Ends the span, if its start was passed on."""
         recorded, self._recorded = self._recorded, False
         if recorded:
             self._tell("duration", is_start=False)
@@ -72,12 +72,12 @@ class Marker:
                 self._tell("instant")
 
     def instant(self) -> None:
-        """Tells an instant."""
+        """Records an instant."""
         if self._recording():
             self._tell("instant")
 
     def counter(self, values: dict[str, int | float]) -> None:
-        """Tells the values of some counters at this instant."""
+        """Records some counters' values at this instant."""
         if self._recording():
             self._tell("counter", values=values)
 
@@ -89,7 +89,7 @@ class Marker:
         self.finish()
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """FUNCTION, each call of which is a stretch."""
+        """FUNCTION, with each call recorded as a span."""
 
         @functools.wraps(function)
         def marked(*args, **kwargs):
@@ -119,11 +119,11 @@ class Profiler(Callback):
         training loop and the traces of torch.
     sys_prof_cpu, sys_prof_memory, sys_prof_disk, sys_prof_net,
         sys_prof_stats_thread_interval_seconds: as in Composer, whose own SystemProfiler
-        does it, and only where there are trace_handlers, to which it tells all.
-    torch_prof_...: as the arguments of TorchProfiler.  It is made where shapes, memory,
-        stacks or flops are asked for.
+        does it, and only where there are trace_handlers, which receive all of it.
+    torch_prof_...: as the arguments of TorchProfiler.  It is made if shapes, memory,
+        stacks or flops are requested.
 
-    Raises ValueError where torch_prof_memory_filename is given and not all of
+    Raises ValueError if torch_prof_memory_filename is given and not all of
     torch_prof_with_stack, torch_prof_record_shapes and torch_prof_profile_memory, as in
     Composer; a TorchProfiler among the callbacks draws the timeline without them.
     """
@@ -161,7 +161,7 @@ class Profiler(Callback):
             )
         self.schedule = schedule
         self.state = None
-        # Of the epoch in which a resumed run was stopped.
+        # For the epoch in which a resumed run was stopped.
         self.resumption_batch_idx = 0
         self.trace_handlers = trace_handlers
         self._markers = {}
@@ -172,7 +172,7 @@ class Profiler(Callback):
             "profile_net": sys_prof_net,
         }
         self._system_seconds = sys_prof_stats_thread_interval_seconds
-        # Composer makes uploaders of these; the names that files are given are the keys.
+        # Composer makes uploaders of these; the keys are the files' names.
         self.remote_filenames = []
         trace = self._remote(torch_prof_remote_file_name)
         timeline = self._remote(torch_prof_memory_remote_file_name)
@@ -221,7 +221,7 @@ class Profiler(Callback):
 
     @property
     def trace_handlers(self) -> list[Any]:
-        """The trace handlers, a list; a single one or several can be assigned."""
+        """The trace handlers, a list; one or several can be assigned."""
         return self._trace_handlers
 
     @trace_handlers.setter
@@ -230,11 +230,12 @@ class Profiler(Callback):
         self._trace_handlers = [handlers] if alone else list(handlers)
 
     def bind_to_state(self, state: Any) -> None:
-        """Puts the profiler and what belongs to it among the callbacks of Composer's
-        state; the Trainer calls this."""
+        """Adds the profiler and its parts to the callbacks of Composer's state; the
+        Trainer calls this.
+        """
         self.state = state
         callbacks = [self]
-        # Loaded wherever a Trainer of Composer's runs.
+        # Always loaded when a Trainer of Composer runs.
         system = sys.modules.get("composer.profiler.system_profiler")
         if system is not None and any(self._system.values()) and self.trace_handlers:
             callbacks.append(
@@ -245,7 +246,7 @@ class Profiler(Callback):
         state.callbacks.extend(callbacks + self._callbacks + self.trace_handlers)
 
     def record_chrome_json_trace_file(self, filepath: str | pathlib.Path) -> None:
-        """Gives a trace in Chrome's JSON format to the trace handlers."""
+        """Passes a trace in Chrome's JSON format to the trace handlers."""
         for handler in self.trace_handlers:
             handler.process_chrome_json_trace_file(pathlib.Path(filepath))
 
@@ -257,11 +258,11 @@ class Profiler(Callback):
         record_instant_on_finish: bool = False,
         categories: Iterable[str] = (),
     ) -> Marker:
-        """The marker NAME, made where there is none.
+        """The marker NAME, made if needed.
 
-        actions: those of the schedule during which it is told to the trace handlers.
-        record_instant_on_start, record_instant_on_finish: whether ends of a stretch are
-        told as instants too.  categories: words that handlers keep with it.
+        actions: the schedule's actions during which it is passed to the trace handlers.
+        record_instant_on_start, record_instant_on_finish: record the ends of a span as
+        instants too.  categories: words that handlers store with it.
 
         Raises RuntimeError before the profiler is given to a Trainer.
         """

@@ -1,4 +1,4 @@
-"""When Composer's Profiler records: the actions, and schedules of them."""
+"""Schedules of Composer's Profiler, and their actions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ProfilerAction(enum.Enum):
-    """What a profiler does during a batch; equal to Composer's action of that name."""
+    """A profiler's action during a batch; equal to Composer's action of that name."""
 
     SKIP = "skip"
     WARMUP = "warmup"
@@ -26,7 +26,7 @@ class ProfilerAction(enum.Enum):
 
 
 def action_of(action: object) -> ProfilerAction:
-    """The action that a schedule means, ours or Composer's.
+    """The action in a schedule's result, memlab's or Composer's.
 
     Raises ValueError for anything else.
     """
@@ -39,8 +39,9 @@ def action_of(action: object) -> ProfilerAction:
 
 
 def check_count(name: str, value: object, least: int) -> None:
-    """Raises TypeError or ValueError, which name NAME, where VALUE is no integer of at
-    least LEAST."""
+    """Raises TypeError or ValueError, with NAME in its text, unless VALUE is an integer
+    of at least LEAST.
+    """
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if value < least:
@@ -56,15 +57,15 @@ def cyclic_schedule(
 ) -> Callable[[Any], ProfilerAction]:
     """A schedule that records some batches of every epoch, for Profiler(schedule=...).
 
-    All are numbers of batches but the last.  skip_first: left alone at the beginning of
-    an epoch; a resumed run leaves as many more alone in each as it had trained of the one
-    in which it was stopped.  Then cycles follow each other: wait: left alone.  warmup:
-    profiled, and thrown away.  active: recorded, at least 1; the last, or the last of the
-    epoch, ends the cycle and saves it.  repeat: cycles in an epoch; 0 for as many as it
-    has room for.
+    All but the last are numbers of batches.  skip_first: not profiled at an epoch's
+    start.  After a resume, each epoch skips as many more as were trained of the epoch
+    in which the run was stopped.  Then cycles follow each other.  wait: not profiled.
+    warmup: profiled and dropped.  active: recorded, at least 1; the last of them, or of
+    the epoch, ends the cycle and saves it.  repeat: cycles in an epoch; 0: as many as
+    fit.
 
-    Returns a function of Composer's state.  Raises TypeError or ValueError for a number
-    that makes no sense.
+    Returns a function of Composer's state.  Raises TypeError or ValueError for an
+    invalid number.
     """
     check_count("skip_first", skip_first, 0)
     check_count("wait", wait, 0)

@@ -1,7 +1,7 @@
 """memlab.callbacks.composer.TorchProfiler: torch's profiler over batches of a schedule.
 
-Owns the files that it writes, and how many of them stay.  The timeline of memory is of
-memlab's own recording of the same batches.
+Owns its files, and how many of them are kept.  The memory timeline comes from memlab's
+own recording of the same batches.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("memlab.callbacks.composer")
 
-# Newest events of the recorded batches that a timeline is drawn of, for each device.
+# Newest events of the recorded batches in a timeline, for each device.
 _MAX_ENTRIES = 1_000_000
 
 _ROWS = 20
 
-# Of the names of files; what tells ranks apart comes before.
+# Endings of file names; what tells ranks apart comes before.
 _ENDING = re.compile(r"(\.pt)?(\.trace)?(\.memory|\.memory_trace)?(\.json|\.html)?(\.gz)?$")
 
 
@@ -49,7 +49,7 @@ def _check_html(name, value):
 
 
 def torch_action(action: object) -> Any:
-    """torch's ProfilerAction for one of a schedule, ours or Composer's.
+    """torch's ProfilerAction for one of a schedule, memlab's or Composer's.
 
     Raises ValueError for anything else.
     """
@@ -68,7 +68,7 @@ def _records(profiler):
 
 
 class _AtNextEpoch:
-    """A state of Composer's, seen at the first batch of the next epoch."""
+    """A state of Composer's at the first batch of the next epoch."""
 
     def __init__(self, state):
         self._state = state
@@ -79,8 +79,9 @@ class _AtNextEpoch:
 
 
 def _ends_epoch(state):
-    """Whether the batch after which STATE is given was the last of its epoch, in which
-    Composer still counts it."""
+    """Whether the batch after which STATE is given was the last of its epoch; Composer
+    still counts it there.
+    """
     batches = state.dataloader_len
     return batches is not None and int(state.timestamp.batch_in_epoch) >= int(batches)
 
@@ -117,7 +118,7 @@ class TorchProfiler(Callback):
         writes none.
     memory_remote_file_name: as remote_file_name, for that page.
     overwrite: whether files may be replaced; if not, the folder has to be empty at the
-        start, but for names that begin with a dot.
+        start, except for names that begin with a dot.
     use_gzip: compress traces, whose names then end in .gz.
     record_shapes, profile_memory, with_stack, with_flops: as in torch.profiler.profile.
     num_traces_to_keep: most windows whose files stay in the folder; with each more, after
@@ -133,9 +134,9 @@ class TorchProfiler(Callback):
         files are there, Composer's timestamp and the trace's path on each rank by rank.
         A path is good on that rank's node.
 
-    Raises TypeError or ValueError for arguments that make no sense; at the start of the
+    Raises TypeError or ValueError for invalid arguments; at the start of the
     training, on all ranks, FileExistsError for a folder that is not empty, and
-    RuntimeError where the trainer has no profiler.
+    RuntimeError if the trainer has no profiler.
     """
 
     def __init__(
@@ -189,13 +190,13 @@ class TorchProfiler(Callback):
         self._state = self._logger = None
         self._profiler = self._action = self._snapshot = None
         self._began = self._timeline = self._waits = False
-        self._batches = 0  # that ended in the window under way
+        self._batches = 0  # ended in the current window
 
     # ---- The engine's events ----
 
     def init(self, state: Any, logger: Any) -> None:
-        """Makes the folder.  Raises as the class says."""
-        # A trainer before this one may not have been closed.
+        """Makes the folder.  Raises as documented at the class."""
+        # An earlier trainer may not have been closed.
         self.close(state, logger)
         if state.profiler is None:
             raise RuntimeError(
@@ -210,14 +211,14 @@ class TorchProfiler(Callback):
         except (OSError, ValueError) as error:
             problem = error
         self._ranks = _ranks_of_all(problem)
-        # The program may go to another folder.
+        # The program may change its working directory.
         self._start = os.getcwd()
         self._state, self._logger = state, logger
         self._began = self._waits = False
         self._timeline = self.memory_filename is not None
 
     def batch_start(self, state: Any, logger: Any) -> None:
-        """Begins before the first batch; logs what the profiler does in this one."""
+        """Begins before the first batch; logs the profiler's action in this one."""
         try:
             if not self._began:
                 self._began = True
@@ -231,7 +232,7 @@ class TorchProfiler(Callback):
                 logger.log_traces({"profiler/state": self._profiler.current_action.name})
 
     def batch_end(self, state: Any, logger: Any) -> None:
-        """Goes on to the next batch; saves the window that ended with this one."""
+        """Advances to the next batch; saves the window that ended with this one."""
         if self._profiler is None:
             return
         try:
@@ -240,14 +241,14 @@ class TorchProfiler(Callback):
             self._give_up(error)
 
     def close(self, state: Any, logger: Any) -> None:
-        """Ends the profiler, saves the window under way, and logs tables of the last."""
+        """Ends the profiler, saves the current window, and logs tables of the last."""
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
-            # A warm-up's events are of no window.
+            # A warm-up's events belong to no window.
             warming = profiler.current_action.name == "WARMUP"
             with self._guard("the last window was not saved"):
                 if not self._batches:
-                    # Of no batch, and its name may be that of the window before.
+                    # It has no batch, and its name may be that of the window before.
                     profiler.on_trace_ready = None
                 profiler.__exit__(None, None, None)
             if not warming:
@@ -281,26 +282,26 @@ class TorchProfiler(Callback):
         self._batches += recorded
         ends_epoch = _ends_epoch(state)
         action = self._next(_AtNextEpoch(state) if ends_epoch else state)
-        # Nobody knows whether there is a next epoch.  What was begun for none would take
-        # the place of the last window, of which close() logs the tables.
+        # There may be no next epoch.  A window begun in vain would replace the last
+        # one, whose tables close() logs.
         self._waits = ends_epoch and self._begins(action)
         self._action = type(action).NONE if self._waits else action
         if recorded and self._action.name in ("NONE", "WARMUP"):
-            # Also where an epoch of unknown length ended within a window, which torch
-            # would throw away.
+            # Also if an epoch of unknown length ended within a window, which torch
+            # would drop.
             profiler.current_action = type(action).RECORD_AND_SAVE
         profiler.step()
         self._follow()
 
     def _begins(self, action):
-        """Whether ACTION begins a warm-up or a window, rather than goes on with one."""
+        """Whether ACTION begins a warm-up or a window, and does not continue one."""
         now = self._profiler.current_action.name
         if action.name == "WARMUP":
             return now != "WARMUP"
         return action.name != "NONE" and now in ("NONE", "RECORD_AND_SAVE")
 
     def _begin_epoch(self, state):
-        """Begins at the first batch of an epoch what its schedule begins there."""
+        """Begins, at the first batch of an epoch, the schedule's action there."""
         self._waits = False
         self._action = self._next(state)
         # torch counts steps, and this is none.
@@ -309,13 +310,13 @@ class TorchProfiler(Callback):
         self._follow()
 
     def _next(self, state):
-        """What to do in the batch of STATE."""
+        """The action in the batch of STATE."""
         import torch
 
         action = torch_action(state.profiler.schedule(state))
         idle = self._profiler is None or self._profiler.current_action.name == "NONE"
         if idle and action.name != "NONE" and torch.autograd._profiler_enabled():
-            # torch has one at a time, and would take it from whoever began it.
+            # torch allows one at a time, and would end the other one.
             self._complain("batches are not recorded", "another torch profiler is at work")
             return type(action).NONE
         return action
@@ -332,7 +333,7 @@ class TorchProfiler(Callback):
                 import torch
 
                 if not torch.autograd._profiler_enabled():
-                    # torch would first begin what it may not have prepared, and crash.
+                    # torch would otherwise begin something unprepared, and crash.
                     profiler.current_action = type(profiler.current_action).NONE
                 profiler.on_trace_ready = None
                 profiler.__exit__(None, None, None)
@@ -380,7 +381,7 @@ class TorchProfiler(Callback):
     # ---- Files ----
 
     def _save(self, profiler):
-        """Called by torch at the end of a window, where nothing may be raised."""
+        """Called by torch at the end of a window; must not raise."""
         self._batches = 0
         snapshot, self._snapshot = self._snapshot, None
         recording = None
@@ -418,12 +419,12 @@ class TorchProfiler(Callback):
         if files:
             paths = [self._path(self.filename, reached, ranks) for ranks in self._ranks]
             self.saved_traces.append((state.timestamp, [pathlib.Path(p) for p in paths]))
-            # What is nowhere else stays.
+            # Files that are nowhere else stay.
             self._files.append(files if sent else [])
         self._remove_oldest()
 
     def _path(self, template, reached, ranks=None):
-        """The path of this rank's file, or of that of the rank with these RANKS."""
+        """The path of this rank's file, or of the file of the rank with these RANKS."""
         ranks = ranks or names.ranks()
         variables = {"run_name": self._state.run_name, **ranks}
         folder = os.path.join(self._start, names.fill(self.folder, **variables))
@@ -463,8 +464,9 @@ class TorchProfiler(Callback):
 
 
 def _ranks_of_all(problem):
-    """The ranks() of every rank, by rank.  Raises PROBLEM, or that of another rank, on all:
-    so none writes before another has looked for files."""
+    """The ranks() of every rank, by rank.  Raises PROBLEM, or another rank's, on all
+    ranks.  So no rank writes before the others have looked for files.
+    """
     everyone = [(names.ranks(), problem)]
     distributed = group()
     if distributed is not None:
@@ -480,5 +482,5 @@ def _ranks_of_all(problem):
 def _export(profiler, path):
     """Writes the trace to PATH, whole or not at all."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    # torch compresses by the name.
+    # torch compresses by the name's ending.
     _core.write_file(path, profiler.export_chrome_trace)

@@ -1,1 +1,1 @@
-"""MemProfiler: the memory of modules' calls, for Lightning."""
+"""MemProfiler: the memory of calls of modules, for Lightning."""

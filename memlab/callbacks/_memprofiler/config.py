@@ -1,9 +1,7 @@
-"""What MemProfiler is told: the dataclasses of its configuration, their defaults and
-checks.
+"""MemProfiler's configuration: its dataclasses, their defaults and checks.
 
-Their annotations can be evaluated, for tools that make command lines of them.  Knows no
-trainer.  Whoever reads them from YAML may leave lists for sets, and dicts for the
-dataclasses within.
+Their annotations can be evaluated, for tools that make command lines of them.  Values
+from YAML may be lists instead of sets, and dicts instead of the inner dataclasses.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from memlab._native import sources
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 _OURS = "memlab.callbacks.npp_hooks."
-# The same hooks by the names that configurations of fts_examples give them.
+# The names of the same hooks in fts_examples' configurations.
 _THEIRS = "fts_examples.profiling.npp_hooks."
 
 
@@ -35,8 +33,9 @@ def _misconfiguration(bases):
 
 
 def misconfiguration(text: str) -> Exception:
-    """An exception of TEXT that is a ValueError, and the MisconfigurationException of
-    each Lightning that the program has imported."""
+    """An exception with TEXT that is a ValueError, and the MisconfigurationException of
+    each imported Lightning.
+    """
     modules = (
         "lightning.fabric.utilities.exceptions",
         "lightning_fabric.utilities.exceptions",
@@ -50,8 +49,9 @@ def misconfiguration(text: str) -> Exception:
 
 
 def rank() -> int:
-    """This process's rank, by torch.distributed or by what launchers leave in the
-    environment, as Lightning looks for it; 0 where it is alone."""
+    """This process's rank, from torch.distributed or launchers' environment variables,
+    as in Lightning; 0 if alone.
+    """
     found = names.ranks()["rank"]
     if found or "RANK" in os.environ:
         return found
@@ -63,9 +63,9 @@ def rank() -> int:
 
 
 def resolve(name: str | Callable) -> Callable:
-    """The function that NAME is, or names by its dotted path or as identity_lambda.
+    """The function NAME, which is one, a dotted path, or identity_lambda.
 
-    Raises MisconfigurationException where there is none.
+    Raises MisconfigurationException if there is none.
     """
     if callable(name):
         return name
@@ -90,7 +90,7 @@ def resolve(name: str | Callable) -> Callable:
 
 
 def identity(x: object) -> object:
-    """X as it is; a function of a module, so that what holds it can be pickled."""
+    """Returns X; a module's function, so that its holders can be pickled."""
     return x
 
 
@@ -136,8 +136,8 @@ def _retained():
 
 @dataclass
 class MemProfilerHooks:
-    """The functions that MemProfiler calls beside forward passes, each a callable or
-    the dotted path of one.
+    """The functions that MemProfiler calls at forward passes, each a callable or a
+    dotted path.
 
     pre_forward_hooks, post_forward_hooks: registered on every module, as torch's
     forward pre-hooks and forward hooks.  reset_state_hooks: called with the profiled
@@ -161,11 +161,11 @@ class MemProfilerHooks:
 
 @dataclass
 class MemProfilerFuncs:
-    """Names of the memprofilable functions of which each kind of figures is collected.
+    """Names of the memprofilable functions for which each kind of figures is collected.
 
-    default: of which all kinds are.  cpu: host memory.  cuda: statistics of the
-    allocator.  cuda_allocator_history: recordings.  fsdp: the tracker of FSDP's memory.
-    Raises TypeError for what is no collection of names.
+    default: all kinds.  cpu: host memory.  cuda: the allocator's statistics.
+    cuda_allocator_history: recordings.  fsdp: the tracker of FSDP's memory.  Raises
+    TypeError unless each is a collection of names.
     """
 
     default: set[str] = field(default_factory=lambda: {"training_step"})
@@ -181,7 +181,7 @@ class MemProfilerFuncs:
 
 @dataclass
 class MemProfilerSchedule:
-    """The calls of each function of which figures are collected, counted from 1: those
+    """The calls of each function for which figures are collected, counted from 1: those
     above warmup_iters, up to max_iter.
 
     warmup_iters: at least 0.  max_iter: None for one call.  Raises TypeError or
@@ -225,8 +225,8 @@ class MemProfilerCfg:
         collected are past max_iter; with the default, or where none of these is
         collected, once all that are collected are.
 
-    Dicts, as YAML gives them, do for the dataclasses within.  Raises ValueError or
-    TypeError for a value that makes no sense.
+    Dicts, as from YAML, are accepted in place of the inner dataclasses.  Raises
+    ValueError or TypeError for an invalid value.
     """
 
     enabled: bool = False
@@ -278,8 +278,8 @@ class MemProfilerCfg:
             self._settle()
 
     def _hooks_wait_for(self, collected):
-        """Those of COLLECTED, names of functions, whose ends end the hooks."""
-        # Command lines give all defaults, too, so that these tell nothing.
+        """The names in COLLECTED whose ends end the hooks."""
+        # Command lines pass all defaults, so the defaults mean nothing special.
         chosen = self.retain_hooks_for_funcs
         return (chosen & collected if chosen != _retained() else None) or collected
 
@@ -292,7 +292,7 @@ class MemProfilerCfg:
         )
         for each in fields(funcs):
             setattr(funcs, each.name, getattr(funcs, each.name) | funcs.default)
-        # After torch.cuda.is_available() no child could be forked for CUDA.
+        # After torch.cuda.is_available(), no child could be forked for CUDA.
         if sources.default() != "cuda":
             funcs.cuda, funcs.cuda_allocator_history = set(), set()
             self.cuda_allocator_history = False

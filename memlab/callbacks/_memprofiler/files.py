@@ -1,4 +1,4 @@
-"""The files that MemProfiler leaves, and their folder."""
+"""MemProfiler's files and their folder."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Files:
 
     def init_memprof_log_dir(self) -> None:
         """Makes the folder of the files: save_dir, or else memprofiler in the trainer's
-        log_dir, or in its default_root_dir.
+        log_dir or default_root_dir.
 
-        Called in all ranks, once ranks are known.  Raises OSError.
+        Called on all ranks, once ranks are known.  Raises OSError.
         """
         self._make_folder(together=True)
 
     def _make_folder(self, together):
-        """TOGETHER: whether all ranks do."""
+        """TOGETHER: all ranks call it."""
         folder = self.memprofiler_cfg.save_dir
         if not folder:
             trainer = getattr(self.module, "_trainer", None)
@@ -51,7 +51,7 @@ class Files:
             base = base or getattr(trainer, "default_root_dir", None) or os.getcwd()
             folder = Path(base) / "memprofiler"
         self.rank = config.rank()
-        # The program may go to another folder.
+        # The program may change its working directory.
         self.memprof_log_dir = Path(os.path.abspath(folder))
         self.memprof_log_dir.mkdir(exist_ok=True, parents=True)
 
@@ -64,9 +64,9 @@ class Files:
         _core.write_file(os.fspath(self._folder() / name), data)
 
     def dump_memory_stats(self) -> None:
-        """Writes what was collected, if anything was: memory_stats to
-        rank_<rank>_memory_stats.yaml and .pickle, as dump_memorystats_yaml and _pickle
-        ask, and fsdp_memory_stats to rank_<rank>_fsdp_memory_stats.yaml and reports.
+        """Writes the collected figures, if any: memory_stats to
+        rank_<rank>_memory_stats.yaml and .pickle, by dump_memorystats_yaml and _pickle;
+        fsdp_memory_stats to rank_<rank>_fsdp_memory_stats.yaml and reports.
 
         Raises OSError.
         """
@@ -90,7 +90,7 @@ class Files:
                 self.dump_memory_stats()
 
     def save_fsdp_mem_reports(self) -> None:
-        """Writes a report in words of each call of which FSDP2's memory was tracked, to
+        """Writes a text report of each call with tracked FSDP2 memory, to
         fsdp_mem_rank_<rank>_<function>_<number>.log.
 
         Raises OSError.

@@ -1,6 +1,6 @@
 """FSDP2's memory in the calls that MemProfiler collects.
 
-Owns which module and which calls are tracked; fsdp_memory.py has the tracker.
+Owns the choice of the tracked module and calls; fsdp_memory.py has the tracker.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class FsdpMemory:
 
     @property
     def fsdp_mem_tracker_root_module(self) -> torch.nn.Module | None:
-        """The module that FSDP2's memory is tracked of; None without track_fsdp_mem.
+        """The module whose FSDP2 memory is tracked; None without track_fsdp_mem.
 
-        Raises MisconfigurationException where the configured one is not there, and
-        AssertionError where fully_shard was not applied to it.
+        Raises MisconfigurationException if the configured one does not exist, and
+        AssertionError if fully_shard was not applied to it.
         """
         cfg = self.memprofiler_cfg
         if not cfg.track_fsdp_mem:
@@ -61,9 +61,9 @@ class FsdpMemory:
         return root
 
     def maybe_init_fsdp_mem_tracker(self) -> None:
-        """Makes the tracker of FSDP2's memory, where track_fsdp_mem asks for one.
+        """Makes the tracker of FSDP2's memory, if track_fsdp_mem asks for one.
 
-        Raises what fsdp_mem_tracker_root_module raises.
+        Raises the errors of fsdp_mem_tracker_root_module.
         """
         root = self.fsdp_mem_tracker_root_module
         if root is None:
@@ -82,11 +82,11 @@ class FsdpMemory:
     def memprofile_fsdp_ctx(
         self, fn_name: str, track_inputs_target: tuple | None = None
     ) -> Iterator[None]:
-        """Tracks FSDP2's memory, where there is a tracker and the call of FN_NAME is
+        """Tracks FSDP2's memory, if there is a tracker and the call of FN_NAME is
         collected.
 
-        track_inputs_target: whose tensors count as inputs.  Of calls within one another
-        the outermost is tracked.
+        track_inputs_target: its tensors count as inputs.  Of nested calls, the
+        outermost is tracked.
         """
         call = tracked = None
         with contextlib.ExitStack() as stack:

@@ -1,8 +1,9 @@
-"""torch's tracker of FSDP2's memory, so that nothing of it raises into the training and
-no memory is counted that is not there, and its figures as plain data and as text.
+"""torch's tracker of FSDP2's memory, made safe, and its figures as plain data and as
+text.
 
-Owns the guards around the tracker, which reaches into FSDP's hooks and may meet what it
-was not made for, and the layout of the reports, which is the tracker's own.
+Owns the guards around the tracker, which reaches into FSDP's hooks: nothing raises into
+the training, and memory is counted only once.  Also owns the layout of the reports,
+which is the tracker's own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    # By device: by kind of memory, as "Sharded Param", and "Total": bytes.
+    # By device, then by kind of memory, as "Sharded Param", and "Total": bytes.
     Snapshot = dict[str, dict[str, int]]
 
 _TOTAL = "Total"
@@ -38,10 +39,10 @@ def plain(snapshot: dict) -> Snapshot:
 
 
 def new_tracker(module: torch.nn.Module, optimizer: Any, failed: Callable) -> Any:
-    """A torch FSDPMemTracker of MODULE and OPTIMIZER (or None) whose failures are told
-    to FAILED, with the exception, and end its tracking only.
+    """A torch FSDPMemTracker of MODULE and OPTIMIZER (or None).  Its failures are
+    passed to FAILED, with the exception, and end only its tracking.
 
-    Raises ImportError where torch has none.
+    Raises ImportError if torch has none.
     """
     tracker = _tracker_type()(module, optimizer)
     tracker.failed = failed
@@ -54,7 +55,7 @@ def _tracker_type():
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 
     class Tracker(FSDPMemTracker):
-        """FSDPMemTracker that gives up where it would have raised."""
+        """FSDPMemTracker that gives up instead of raising."""
 
         failed: Callable[[Exception], None]
         gave_up = False
@@ -69,7 +70,7 @@ def _tracker_type():
                 raise
 
         def figures(self) -> dict[str, Any]:
-            """What the last window showed, as plain data."""
+            """The last window's figures, as plain data."""
             return {
                 "peak": plain(self.get_tracker_snapshot("peak")),
                 "modules": {
@@ -88,8 +89,9 @@ def _tracker_type():
                 self.failed(error)
 
         def _guarded(self, make, module, original):
-            """What MAKE makes of ORIGINAL, a step of FSDP's on MODULE, which is taken
-            once whatever the tracker does around it."""
+            """MAKE's wrapper of ORIGINAL, a step of FSDP's on MODULE, which runs
+            exactly once whatever the tracker does around it.
+            """
 
             def step(*args, **kwargs):
                 if self.gave_up:
@@ -128,7 +130,7 @@ def _tracker_type():
                 super()._fsdp_param_group_post_backward, module, original
             )
 
-        # All else that the tracker does within the program's own operations.
+        # The tracker's other work within the program's own operations.
 
         def _quiet(self, method, *args, **kwargs):
             if self.gave_up:
@@ -150,7 +152,7 @@ def _tracker_type():
             return self._quiet(super()._update_peak_stats, *args, **kwargs)
 
         def _track(self, kind, tensor):
-            # With those DTensor works out shapes; they have no memory.
+            # DTensor uses those to work out shapes; they have no memory.
             if not isinstance(tensor, FakeTensor):
                 self._quiet(super()._track, kind, tensor)
 
@@ -161,8 +163,9 @@ def _tracker_type():
 
 
 class _another_call:
-    """In it the root's second forward pass of one window does not look like the next
-    step to the tracker, which refuses that."""
+    """The tracker refuses a second forward pass of the root in one window, because it
+    does not look like the next step.
+    """
 
     def __init__(self, modules):
         self._modules = modules
@@ -207,7 +210,7 @@ def report(
 
 
 def _natural(name):
-    """A key by which layers.10 comes after layers.9."""
+    """A sort key with layers.10 after layers.9."""
     return [
         (0, int(part), "") if part.isdecimal() else (1, 0, part.lower())
         for part in re.split("([0-9]+)", name)
@@ -219,12 +222,12 @@ def _amount(size, units):
 
 
 def _seen(snapshot, units):
-    """The devices of SNAPSHOT on which there is anything to show in UNITS."""
+    """The devices of SNAPSHOT with a non-zero figure in UNITS."""
     return {d: s for d, s in snapshot.items() if round(s[_TOTAL] / UNITS[units], 2) > 0}
 
 
 def _lines(snapshots, units):
-    """SNAPSHOTS, by their states (one of "" alone has none), a line a figure."""
+    """SNAPSHOTS, by their states ("": only one), a line for each figure."""
     state_before = None
     for call, snapshot in snapshots.items():
         state, _, number = call.partition(" # ")
@@ -241,11 +244,11 @@ def _lines(snapshots, units):
 
 
 def _table(snapshots, units):
-    """SNAPSHOTS as a table of reStructuredText, a row for a state and device."""
+    """SNAPSHOTS as a table of reStructuredText, a row for each state and device."""
     rows = []
     for call, snapshot in snapshots.items():
         for i, (device, kinds) in enumerate(_seen(snapshot, units).items()):
-            # An empty first cell would go on with the row before.
+            # A row with an empty first cell would continue the row before.
             first = [] if not call else [call if i == 0 else ".."]
             if not rows:
                 rows.append([*["State & Call"] * len(first), "Device", *kinds])

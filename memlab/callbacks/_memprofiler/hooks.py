@@ -1,6 +1,6 @@
-"""The hooks of MemProfiler: on modules, and of the tensors that autograd saves.
+"""MemProfiler's hooks: on modules, and on the tensors that autograd saves.
 
-Owns where they are put, and that nothing of them is left.
+Owns where they are registered, and their complete removal.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Hooks:
 
     def add_memprofiler_hooks(self) -> None:
         """Registers memory_hooks on the module and its submodules, and resets what they
-        set; nothing where they are registered.
+        set; does nothing if they are registered.
 
-        Compiled submodules get none within them, where they would break the graph.
+        Compiled submodules get no hooks inside, where they would break the graph.
         """
         state = self._state
         if state.hook_handles:
@@ -50,7 +50,7 @@ class Hooks:
         self.exec_reset_state_hooks()
 
     def remove_memprofiler_hooks(self) -> None:
-        """Removes the hooks, and the attributes that modules have because of them."""
+        """Removes the hooks, and the attributes that they set on modules."""
         state = self._state
         for handles in state.hook_handles.values():
             for handle in handles:
@@ -81,12 +81,12 @@ class Hooks:
                     pack = self._packer(npp_hooks.counts())
                 dynamo = sys.modules.get("torch._dynamo")
                 if dynamo is not None:
-                    # Code that is compiled calls it, and would have it compiled, too.
+                    # Compiled code calls it, and would otherwise compile it too.
                     pack = dynamo.disable(pack)
                 stack.enter_context(graph.saved_tensors_hooks(pack, unpack))
 
     def _packer(self, counts):
-        """_npp_hook for the calls of COUNTS, in whichever thread autograd saves."""
+        """_npp_hook for the calls of COUNTS, in any thread in which autograd saves."""
         counts = tuple(counts)
         part = (
             "the bytes that autograd saves",
@@ -106,8 +106,9 @@ class Hooks:
 
 
 def _outside_compiled(module):
-    """MODULE and its submodules, but those that run in a compiled graph, as those of
-    torch.compile(module) do, and after module.compile() the module itself."""
+    """MODULE and its submodules, without those in a compiled graph: those of
+    torch.compile(module), and after module.compile() the module itself.
+    """
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     compiled = () if dynamo is None else dynamo.OptimizedModule
     seen = set()

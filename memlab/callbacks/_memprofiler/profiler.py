@@ -1,12 +1,12 @@
 """MemProfiler: figures of memory at the start and the end of chosen calls of functions.
 
-Owns the count of calls, and what is collected of which; _memprofiler/hooks.py,
-_memprofiler/fsdp.py and _memprofiler/files.py have what these names say.  Each call has
-a state of its own: calls may be interleaved, nested, recursive and in several threads.
-Knows of the trainer only its folder and its optimizers, by their attributes.
+Owns the count of calls and the choice of figures.  _memprofiler/hooks.py,
+_memprofiler/fsdp.py and _memprofiler/files.py have the parts of these names.  Each call
+has its own state: calls may be interleaved, nested, recursive and in several threads.
+The trainer's folder and optimizers are found by their attributes.
 
-What fails in the midst of a training is told once, in a warning, and left out from then
-on; it never raises into the training.
+A failure during a training is reported once, in a warning, and its part is then left
+out; it never raises into the training.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class _Call:
 
     def __init__(self, name, managed):
         self.name = name
-        self.managed = managed  # a context says when it ends
-        self.function = None  # that memprofilable decorates, where that began it
+        self.managed = managed  # a context reports its end
+        self.function = None  # the memprofilable function that began it, if any
         self.begun = set()  # of _CONTEXTS
-        self.number = None  # None where it is not counted any more
+        self.number = None  # None: no longer counted
         self.collecting = False
-        self.count = None  # what its hooks count, from its start to its end
+        self.count = None  # its hooks' count, from its start to its end
 
 
 @dataclass
 class _MemProfInternalState:
-    """What MemProfiler keeps of the calls so far."""
+    """MemProfiler's state over all calls so far."""
 
     # By (name of the function, "start" or "end"): whether calls are still counted, and
-    # how many were.
+    # their number.
     can_collect: dict[tuple[str, str], bool] = field(default_factory=dict)
     snap_indices: dict[tuple[str, str], int] = field(default_factory=dict)
     curr_pid: int | None = None
@@ -74,7 +74,7 @@ class _MemProfInternalState:
     hook_handles: dict[Callable, list[Any]] = field(default_factory=dict)
     done_prof_funcs: list[str] = field(default_factory=list)
     base_collect_func_set: set[str] | None = None
-    # Modules with the attributes that they have because of us.
+    # Modules with the attributes that memlab set on them.
     attributes: list[tuple[Any, list[str]]] = field(default_factory=list)
     collecting: int = 0  # calls between their start and their end
 
@@ -95,9 +95,9 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         process; the fields of torch.cuda.memory_stats() of the current device, and with
         "cuda:1." and the like before them of the others in use; the attributes that
         hooks set on the profiled module, and with "modules.NAME." before them those of
-        its submodules that are not 0.  Bytes, where torch says so too.
-    fsdp_memory_stats: by (function, number of the call), what FSDP2's tracker saw: its
-        peak by device and kind of memory, and the same by module and state, in bytes.
+        its submodules that are not 0.  In bytes, if torch's are.
+    fsdp_memory_stats: by (function, number of the call), the figures of FSDP2's tracker:
+        its peak by device and kind of memory, and the same by module and state, in bytes.
     rank: of this process.  module: what is profiled.  memprof_log_dir: where files go.
     fsdp_mem_tracker: torch's tracker.  saved_tensors_funcs: the two functions under
     which collected calls run.
@@ -117,9 +117,9 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         self._lock = threading.RLock()
         self._tracking = threading.Lock()
         self._failed: set[str] = set()
-        self._dumped = 0  # figures, at the last dump
+        self._dumped = 0  # number of figures at the last dump
 
-    # The profiler of a copied model, or of one in another process, begins anew.
+    # The profiler of a copied model, or in another process, begins anew.
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -139,19 +139,19 @@ class MemProfiler(Hooks, FsdpMemory, Files):
 
     @property
     def memprofiler_cfg(self) -> MemProfilerCfg:
-        """The configuration, that of the profiled module."""
+        """The profiled module's configuration."""
         return self.module.memprofiler_cfg
 
     @property
     def schedule(self) -> MemProfilerSchedule:
-        """Which calls are collected."""
+        """The calls to collect."""
         return self.memprofiler_cfg.schedule
 
     def connect(self, obj_ref: Any) -> None:
         """Profiles OBJ_REF, a torch.nn.Module with a memprofiler_cfg, whose functions
-        are resolved here; begins to record, where cuda_allocator_history asks for it.
+        are resolved here; begins to record, if cuda_allocator_history asks for it.
 
-        Raises MisconfigurationException for a function that there is not.
+        Raises MisconfigurationException for an unknown function.
         """
         self.module = obj_ref
         cfg = self.memprofiler_cfg
@@ -179,11 +179,11 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         }
         self._start_history()
 
-    # What goes wrong beside the training.
+    # Failures beside the training.
 
     @contextlib.contextmanager
     def _part(self, name, remedy):
-        """What is left out once it has failed; yields whether it has not yet."""
+        """A part that is left out once it has failed; yields whether it has not yet."""
         try:
             yield name not in self._failed
         except Exception as error:
@@ -202,7 +202,8 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         return cfg.collect_funcs.cuda_allocator_history if wanted else set()
 
     def _start_history(self):
-        """Begins to record, unless it does or nothing would be written any more."""
+        """Begins to record, unless it already does, or nothing more would be written.
+        """
         if self._history is not None:
             return
         if self._history_funcs().issubset(self._state.done_prof_funcs):
@@ -219,11 +220,11 @@ class MemProfiler(Hooks, FsdpMemory, Files):
                 history.stop()
 
     def cuda_allocator_history_snap(self, snap_key: tuple | str) -> None:
-        """Writes what was recorded to cuda_alloc_rank_<key>.pickle, a pickle that
-        torch's viewer reads, too.
+        """Writes the recording to cuda_alloc_rank_<key>.pickle, a pickle that torch's
+        viewer reads too.
 
-        snap_key: as gen_snap_keys() gives it, or joined by dots.  Raises OSError, and
-        memlab.Error where memory cannot be read.
+        snap_key: from gen_snap_keys(), or joined by dots.  Raises OSError, and
+        memlab.Error if memory cannot be read.
         """
         path = self._folder() / f"cuda_alloc_rank_{_joined(snap_key)}.pickle"
         if self._history is None:
@@ -236,7 +237,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     # Calls.
 
     def done(self, iter_idx: int) -> bool:
-        """Whether the call ITER_IDX is past those that are collected."""
+        """Whether the call ITER_IDX is after those that are collected."""
         last = self.schedule.max_iter
         return last is not None and iter_idx > last
 
@@ -256,8 +257,8 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     ) -> tuple[int, SnapKey]:
         """The number of a call of FN_NAME, and its key (rank, name, number, context).
 
-        iter_idx: the number; None for that of the call under way in this thread, or
-        else of the latest.
+        iter_idx: the number; None: that of this thread's current call, or else of the
+        latest.
         """
         if iter_idx is None:
             call = self._call(fn_name)
@@ -270,15 +271,15 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     def update_collect_state(
         self, fn_name: str, iter_ctx: str, iter_idx: int | None = None
     ) -> None:
-        """Counts the call of FN_NAME under way, once for ITER_CTX "start" and "end".
+        """Counts the current call of FN_NAME, once each for ITER_CTX "start" and "end".
 
-        iter_idx: its number; None for one more than the last.  Without a context, a
-        start after an end begins another call.
+        iter_idx: its number; None: one more than the last.  Without a context, a start
+        after an end begins another call.
         """
         self._begin(self._call(fn_name), fn_name, iter_ctx, iter_idx)
 
     def _begin(self, call, name, context, number=None):
-        """The call of NAME that CONTEXT is of, which is CALL where that goes on."""
+        """The call of NAME that CONTEXT belongs to: CALL, if that continues."""
         anew = call is None or (
             not call.managed and "end" in call.begun and context == "start"
         )
@@ -300,7 +301,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
                 state.snap_indices.setdefault((name, each), 0)
             if state.can_collect[key]:
                 state.snap_indices[key] += 1
-                # An end's number is that of its start, unless there was none.
+                # An end has its start's number, if there was a start.
                 if number is not None:
                     call.number = number
                 elif context == "start" or "start" not in call.begun:
@@ -308,10 +309,10 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         return call
 
     def snap(self, fn_name: str, iter_ctx: str, reset_mem_hooks: bool = False) -> None:
-        """Collects figures of the call of FN_NAME under way, if it is one of those that
-        are collected; a call past these ends the profiling of FN_NAME.
+        """Collects figures of the current call of FN_NAME, if it is to be collected; a
+        later call ends the profiling of FN_NAME.
 
-        iter_ctx: "start" or "end".  reset_mem_hooks: whether the hooks are reset then.
+        iter_ctx: "start" or "end".  reset_mem_hooks: whether to reset the hooks then.
         """
         call = self._call(fn_name)
         if call is not None:
@@ -362,7 +363,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
             with self._lock:
                 self._state.collecting -= 1
         if self._history is not None and not self._state.collecting:
-            # Nothing may be left to write.
+            # There may be nothing left to write.
             if self._history_funcs().issubset(self._state.done_prof_funcs):
                 self._stop_history()
 
@@ -400,9 +401,9 @@ class MemProfiler(Hooks, FsdpMemory, Files):
                 self.exec_reset_state_hooks()
 
     def _hook_figures(self, call, context):
-        """The attributes that hooks set: of the module, and of its submodules those
-        that are not 0; while another call is around this one, those of this one's
-        hooks."""
+        """The attributes that hooks set: all of the module's, and the submodules' that
+        are not 0.  Inside another call, only those of this call's hooks.
+        """
         if call.count is not None and call.count.error is not None:
             raise call.count.error
         names = self.memprofiler_cfg.save_hook_attrs
@@ -428,9 +429,9 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         return figures
 
     def teardown_prof(self, fn_name: str, iter_ctx: str) -> None:
-        """Ends the profiling of FN_NAME at ITER_CTX; at both, it is done.
+        """Ends the profiling of FN_NAME at ITER_CTX; after both, it is done.
 
-        Once those of retain_hooks_for_funcs that are collected are done, the hooks are
+        Once the collected functions of retain_hooks_for_funcs are done, the hooks are
         removed and disabled.
         """
         state = self._state
@@ -448,14 +449,14 @@ class MemProfiler(Hooks, FsdpMemory, Files):
                 self.remove_memprofiler_hooks()
             cfg.enable_memory_hooks = False
         if profiled.issubset(state.done_prof_funcs):
-            # The training may end in a way in which nobody tells us.
+            # The training may end without notice.
             self._dump_quietly()
 
     # Contexts.
 
     @contextlib.contextmanager
     def memprofile_meta_ctx(self, fn_name: str) -> Iterator[None]:
-        """One call of FN_NAME, whatever contexts are within it."""
+        """One call of FN_NAME, whatever contexts it contains."""
         call = _Call(fn_name, managed=True)
         calls = self._own_calls()
         calls.append(call)
@@ -470,9 +471,10 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     @contextlib.contextmanager
     def memprofile_snap_ctx(self, fn_name: str) -> Iterator[None]:
         """Collects figures at the start and the end of the call of FN_NAME, and runs it
-        under saved_tensors_funcs, where it is one of those that are collected."""
+        under saved_tensors_funcs, if it is to be collected.
+        """
         if fn_name not in (self._state.base_collect_func_set or ()):
-            # Of FSDP only, or of nothing.
+            # Collected for FSDP only, or not at all.
             yield
             return
         call = None
@@ -498,10 +500,10 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     def memprofile_ctx(
         self, fn_name: str, track_inputs_target: tuple | None = None
     ) -> Iterator[None]:
-        """Profiles what runs in it as one call of FN_NAME: memprofile_meta_ctx(), and
-        in it memprofile_fsdp_ctx() and memprofile_snap_ctx().
+        """Profiles its block as one call of FN_NAME: memprofile_meta_ctx(), and in it
+        memprofile_fsdp_ctx() and memprofile_snap_ctx().
 
-        track_inputs_target: as memprofile_fsdp_ctx() takes it.
+        track_inputs_target: as for memprofile_fsdp_ctx().
         """
         with (
             self.memprofile_meta_ctx(fn_name),
@@ -512,9 +514,10 @@ class MemProfiler(Hooks, FsdpMemory, Files):
 
     @staticmethod
     def memprofilable(func: Callable[_P, _R]) -> Callable[_P, _R]:
-        """Decorates a method whose calls are profiled where its object has a
-        memprofiler that is enabled; the tensors among its arguments are FSDP's inputs.
-        What it calls by super() is part of its call."""
+        """Decorates a method whose calls are profiled if its object has an enabled
+        memprofiler.  The tensors among its arguments are FSDP's inputs.  Its calls by
+        super() are part of its call.
+        """
         name = func.__name__
 
         @functools.wraps(func)
@@ -524,7 +527,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
                 return func(self, *args, **kwargs)
             call = profiler._call(name)
             if call is not None and call.function not in (None, func):
-                # Of super(), and in the call already.
+                # A call of super() within the same call.
                 return func(self, *args, **kwargs)
             with profiler.memprofile_ctx(name, (args, kwargs)):
                 profiler._call(name).function = func
@@ -543,7 +546,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     # The end.
 
     def _finish(self):
-        """Writes the files and leaves nothing behind on modules, nor recording."""
+        """Writes the files, removes everything from modules, and ends the recording."""
         self._dump_quietly()
         with self._part("removing its hooks", "they do nothing any more"):
             self.remove_memprofiler_hooks()
@@ -556,7 +559,8 @@ def _joined(key):
 
 def _in_one_graph():
     """Whether the caller is being compiled with fullgraph=True: a graph has no place
-    for what we do, and would raise.  The compiler calls this itself, as it compiles."""
+    for this code, and would raise.  The compiler calls this while it compiles.
+    """
     convert = sys.modules.get("torch._dynamo.symbolic_convert")
     if convert is None:
         return False
@@ -575,7 +579,7 @@ _in_one_graph._dynamo_marked_constant = True
 
 
 def _cuda_figures():
-    """torch's statistics of the current device, and of the others that hold memory."""
+    """torch's statistics of the current device, and of other devices with memory."""
     cuda = sys.modules["torch"].cuda
     if not cuda.is_initialized():
         return {}

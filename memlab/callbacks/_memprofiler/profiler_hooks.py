@@ -1,7 +1,7 @@
-"""ProfilerHooksMixin: how a module in a Trainer comes to profile itself.
+"""ProfilerHooksMixin: lets a module in a Trainer profile itself.
 
 Owns the way from the Trainer's hooks of modules to a MemProfiler.  Imports no trainer:
-the next base may have these hooks or not.
+the next base class may lack these hooks.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ProfilerHooksMixin:
         _next(super(), "on_train_end")
 
     def teardown(self, stage: str) -> None:
-        """Writes what came after the training, as of validation_step."""
+        """Writes figures from after the training, as of validation_step."""
         if self.memprofiler:
             self.memprofiler._finish()
         _next(super(), "teardown", stage)
@@ -67,7 +67,7 @@ class ProfilerHooksMixin:
 
     @property
     def memprofiler(self) -> MemProfiler | None:
-        """The profiler; None where nothing is profiled.  Once set, it stays."""
+        """The profiler; None: nothing is profiled.  Once set, it stays."""
         return getattr(self, "_memprofiler", None)
 
     @memprofiler.setter
@@ -77,7 +77,7 @@ class ProfilerHooksMixin:
 
 
 def _next(bases, name, *args):
-    """Calls the hook NAME of the next base, if that has it."""
+    """Calls the hook NAME of the next base class, if it has that."""
     hook = getattr(bases, name, None)
     if hook is not None:
         hook(*args)

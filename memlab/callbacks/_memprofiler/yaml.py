@@ -1,4 +1,4 @@
-"""Dicts of dicts down to numbers and texts, as YAML that any reader takes."""
+"""Nested dicts with numbers and texts, as YAML that any reader accepts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-# Without quotes in YAML, as long as it is no word or number there.
+# Needs no quotes in YAML, unless it is a word or number there.
 _PLAIN = re.compile(r"(?:[0-9]+\.)?[A-Za-z_][A-Za-z0-9_.]*")
 _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 def to_yaml(data: Mapping[str, Any]) -> bytes:
-    """DATA, dicts of dicts down to numbers, texts and None, as YAML, sorted by keys.
+    """DATA, nested dicts with numbers, texts and None, as YAML, sorted by keys.
 
-    What is neither is written as its text, and so are numbers that are not finite.
+    Other values are written as their text, and so are numbers that are not finite.
     """
     return "".join(f"{line}\n" for line in _lines(data, "")).encode()
 
@@ -44,7 +44,7 @@ def _scalar(value):
     if isinstance(value, int):
         return str(int(value))
     if isinstance(value, float) and value - value == 0:
-        # YAML 1.1 asks for a dot before an exponent.
+        # YAML 1.1 requires a dot before an exponent.
         text = repr(value)
         return text if "." in text else text.replace("e", ".0e")
     return json.dumps(str(value))

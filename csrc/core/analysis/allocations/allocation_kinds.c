@@ -34,8 +34,7 @@ ml_allocation_kinds_fini(ml_allocation_kinds *kinds)
 
 /* ---- Lines ---- */
 
-/* As peak_groups.c does for a group: one that goes round a loop goes past all that do
- * not. */
+/* As in peak_groups.c: a range through a loop's start exceeds all others. */
 static void
 widen(ml_allocation_line *line, int64_t at, int64_t until)
 {

@@ -1,8 +1,7 @@
-/* Kinds of allocations: the properties that many share, stored once for a page.
+/* Kinds of allocations: properties that many share, stored once for a page.
  *
  * Owns the combinations of stack, line, module, category and the like in a recording,
- * and the lines and streams that they name.  All rules are cause.h's and
- * category.h's. */
+ * and their lines and streams.  cause.h and category.h have the rules. */
 #ifndef ML_ALLOCATION_KINDS_H
 #define ML_ALLOCATION_KINDS_H
 
@@ -13,8 +12,8 @@
 typedef struct ml_allocation_kind {
     uint32_t stack;  /* of the allocation's own event; 0: none */
     uint32_t line;   /* index into lines */
-    uint32_t inner;  /* frame of the model's own line, where that is another; 0: none */
-    int64_t until;   /* the last line that it could be; 0: it is the line */
+    uint32_t inner;  /* frame of the model's own line, if different; 0: none */
+    int64_t until;   /* the last possible line; 0: the line itself */
     uint32_t module; /* string; 0: none */
     uint32_t name;   /* string: the owner's; 0: none */
     uint32_t stream; /* index into streams */
@@ -27,14 +26,14 @@ typedef struct ml_allocation_kind {
     uint8_t pad[2];
 } ml_allocation_kind;
 
-/* The lines that a report distinguishes; phase and way are the kinds'. */
+/* The lines that a report distinguishes; phase and way belong to the kinds. */
 typedef struct ml_allocation_line {
-    uint32_t frame;  /* one that says it; 0: there is no line */
+    uint32_t frame;  /* a frame with this line; 0: no line */
     uint8_t no_line; /* enum ml_no_line: why there is none */
-    int64_t until; /* the last that it could be, of all its kinds; 0: it is the line */
+    int64_t until;   /* the last possible line over all its kinds; 0: the line itself */
 } ml_allocation_line;
 
-/* Stacks whose last kind is found without a search; they share places. */
+/* A cache of each stack's last kind. */
 #define ML_ALLOCATION_KINDS_RECENT 1024u
 
 typedef struct ml_allocation_kinds {
@@ -49,7 +48,7 @@ typedef struct ml_allocation_kinds {
     size_t count;
     size_t capacity;
     ml_intern interned;
-    uint32_t recent[ML_ALLOCATION_KINDS_RECENT]; /* the last of each stack's, plus 1 */
+    uint32_t recent[ML_ALLOCATION_KINDS_RECENT]; /* each stack's last kind, plus 1 */
     uint64_t *streams;                           /* owned */
     size_t stream_count;
     size_t stream_capacity;
@@ -62,7 +61,7 @@ typedef struct ml_allocation_kinds {
 int ml_allocation_kinds_init(ml_allocation_kinds *kinds, const ml_recording *recording);
 void ml_allocation_kinds_fini(ml_allocation_kinds *kinds);
 
-/* Each adds a new entry if it is not there yet.  0 or ML_ENOMEM. */
+/* Each adds a new entry unless it exists.  0 or ML_ENOMEM. */
 int ml_allocation_kinds_line(ml_allocation_kinds *kinds, const ml_cause *cause,
                              uint32_t *line);
 int ml_allocation_kinds_stream(ml_allocation_kinds *kinds, uint64_t stream,

@@ -1,4 +1,4 @@
-/* The allocations of one device as a page numbers them.  See allocation_rows.h. */
+/* Numbers the allocations of one device for a page.  See allocation_rows.h. */
 #include "analysis/allocations/allocation_rows.h"
 
 #include "base/base.h"
@@ -44,7 +44,8 @@ number_rows(ml_allocation_rows *rows)
             at = (at + 1) & (slots - 1);
         }
         table[at].addr = addr;
-        /* What another event left of an allocation is none of its own. */
+        /* The rest of an allocation that another event cut is no allocation of its
+         * own. */
         table[at].count += row->birth == row->start;
         rows->ordinals[i] = table[at].count - 1;
     }

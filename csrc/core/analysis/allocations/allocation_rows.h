@@ -1,5 +1,5 @@
-/* The allocations of one device as a page numbers them: the rows of its lifetimes, each
- * with its kind and the earlier allocations of its address. */
+/* The allocations of one device, numbered as on a page: the rows of its lifetimes, each
+ * with its kind and the number of earlier allocations at its address. */
 #ifndef ML_ALLOCATION_ROWS_H
 #define ML_ALLOCATION_ROWS_H
 
@@ -14,11 +14,11 @@ typedef struct ml_allocation_rows {
     const ml_device_trace *trace;  /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed; of the rows */
     uint32_t *kinds;               /* owned; of each row */
-    uint32_t *ordinals; /* owned; likewise: allocations that its address had before */
+    uint32_t *ordinals; /* owned; by row: earlier allocations at its address */
 } ml_allocation_rows;
 
 /* RECORDING is borrowed and outlives the rows; KINDS gets the new kinds (NULL: the rows
- * have none).  0, ML_EINVALID for a DEVICE that it does not have, ML_ELIMIT for more events
+ * have none).  0, ML_EINVALID for a DEVICE that it lacks, ML_ELIMIT for more events
  * than a page can number, or ML_ENOMEM; after an error there is nothing to free. */
 int ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
                             const ml_recording *recording, size_t device);

@@ -1,4 +1,4 @@
-/* Which lines leave memory behind step by step.  See growth.h. */
+/* Finds the lines that leave memory behind step by step.  See growth.h. */
 #include "analysis/answers/growth.h"
 
 #include <stdlib.h>
@@ -7,29 +7,29 @@
 #include "analysis/answers/growth_steps.h"
 #include "base/base.h"
 
-/* Distances between steps that tell the usual one: the last so many. */
+/* The usual distance between steps comes from this many last ones. */
 #define DISTANCES 8
 /* The value of a loss, in bytes. */
 #define SCALAR_BYTES 8
-/* Sizes of fewer steps than tell a leak differ by no more than this. */
+/* Within the fewest steps of a leak, sizes differ by at most this factor. */
 #define SIZES_APART 4
 #define STEPS_AHEAD 1000
 
 /* A block that is kept. */
 typedef struct kept {
-    ml_string file; /* with these, its line */
+    ml_string file; /* with line, the block's place */
     ml_string function;
     int64_t line;
     bool backward;
     bool forward;
     uint8_t no_line;
     uint32_t step;  /* index */
-    uint32_t until; /* of the first step at whose end it is not allocated */
+    uint32_t until; /* of the first step that ends without the block */
     size_t row;
     uint64_t bytes;
 } kept;
 
-/* What was left at a line by one step. */
+/* Bytes that one step left at a line. */
 typedef struct left {
     uint32_t step;
     uint64_t bytes;
@@ -52,8 +52,8 @@ typedef struct finder {
     kept *blocks; /* owned */
     size_t count;
     size_t capacity;
-    left *lefts;    /* owned; room for one a step; of the line looked at */
-    uint64_t *sums; /* owned; room for one a step and one more */
+    left *lefts;    /* owned; room for one per step; of the current line */
+    uint64_t *sums; /* owned; room for one per step and one more */
     found *list;    /* owned */
     size_t found_count;
     size_t found_capacity;
@@ -174,7 +174,8 @@ median(uint64_t *numbers, size_t count)
     return numbers[count / 2];
 }
 
-/* What each step left of the blocks FIRST up to END; how many steps left something. */
+/* Finds what each step left of the blocks FIRST up to END; returns how many steps left
+ * something. */
 static size_t
 find_lefts(finder *f, size_t first, size_t end)
 {
@@ -193,8 +194,8 @@ find_lefts(finder *f, size_t first, size_t end)
     return count;
 }
 
-/* The first of COUNT steps that left something from which on the distances are usual; COUNT:
- * it stopped. */
+/* The first of COUNT steps that left something, from which on the distances are usual;
+ * COUNT: the growth has stopped. */
 static size_t
 find_run(const finder *f, size_t count)
 {
@@ -214,8 +215,8 @@ find_run(const finder *f, size_t count)
     return first;
 }
 
-/* Whether more is kept of the blocks FIRST up to END than ever was before STEP, by half of
- * the BYTES left since. */
+/* Whether the blocks FIRST up to END keep more than ever before STEP, by half of the
+ * BYTES left since. */
 static bool
 has_grown(finder *f, size_t first, size_t end, uint32_t step, uint64_t bytes)
 {
@@ -236,7 +237,8 @@ has_grown(finder *f, size_t first, size_t end, uint32_t step, uint64_t bytes)
     return f->sums[count - 1] >= most + bytes / 2;
 }
 
-/* What a step leaves of those FIRST up to COUNT: the last may yet give back some of it. */
+/* Computes what a step leaves of those FIRST up to COUNT.  The last step may still free
+ * some. */
 static bool
 measure(finder *f, size_t first, size_t count, found *out)
 {
@@ -259,7 +261,7 @@ measure(finder *f, size_t first, size_t count, found *out)
     line->since = ml_growth_step_number(&f->steps, out->begin);
     line->steps = count - first;
     line->certain = line->steps >= ML_GROWTH_STEPS;
-    /* Not the mean: in one of them a library may have made its workspace there. */
+    /* The median, because a library may have made its workspace in one of them. */
     line->per_step =
         median(f->sums, sizes) * line->steps / (f->steps.count - out->begin);
     return line->certain || most / SIZES_APART <= least;
@@ -336,7 +338,7 @@ is_scalar(const finder *f, const kept *block)
                           lifetimes->rows[block->row].birth - 1) <= SCALAR_BYTES;
 }
 
-/* Blocks of a forward that a step left and that are more than a value, made up to ROW. */
+/* Blocks of a forward, larger than a value, that a step left and made up to ROW. */
 static size_t
 saved_until(const finder *f, const found *line, uint32_t step, size_t row)
 {
@@ -358,8 +360,8 @@ grow_together(const found *a, const found *b)
     return apart <= 1 && differ <= 1;
 }
 
-/* If LINE makes the end of a graph, which is a loss, all other lines whose blocks are in it
- * become part of it.  One step before the last is looked at: the last still has all. */
+/* If LINE makes the end of a graph, a loss, all lines with blocks in the graph become
+ * part of it.  The step before the last is examined: the last still has everything. */
 static void
 fold_graph(finder *f, found *line)
 {
@@ -399,7 +401,7 @@ fold_graph(finder *f, found *line)
 
 /* ---- All of them ---- */
 
-/* Blocks by which to ask who holds them: those of earlier steps than the last first. */
+/* Blocks to look up holders by, those of earlier steps first. */
 static void
 name_rows(const finder *f, found *line)
 {
@@ -425,7 +427,7 @@ name_rows(const finder *f, found *line)
     }
 }
 
-/* Whether a block of LINE is the one that lies at the address of NOTE at its time. */
+/* Whether LINE has the block at NOTE's address at its time. */
 static bool
 is_named(const finder *f, const found *line, const ml_note *note)
 {

@@ -1,28 +1,30 @@
-/* Which lines leave memory behind step by step: leaks, in any recording of a device.
+/* Finds the lines that leave memory behind step after step: leaks, in any recording of
+ * a device.
  *
- * A step ends where the program said so (ML_NOTE_STEP, which an optimizer's step is noted
- * as); in a recording without such notes, with a backward pass; without these, where the
- * outermost module is called once more.  Step 0 begins with the recording.  What comes behind
- * the end of the last step counts in none.
+ * A step ends at the program's note of one (ML_NOTE_STEP; an optimizer's step makes the
+ * same note).  In a recording without such notes it ends with a backward pass; without
+ * passes, where the outermost module is called again.  Step 0 begins with the recording.
+ * What follows the end of the last step belongs to no step.
  *
- * A block that outlives its step by another whole one is kept; at the end of the last step so
- * is what that step left.  A step left something at a line where a block of it that was
- * allocated in the step is kept and still allocated at the end of the last step.  A line grows
- * where
+ * A block is kept once it outlives its step by another whole one; at the end of the last
+ * step, the blocks which that step left are kept as well.  A step left something at a
+ * line if a block that the line allocated in the step is kept and still allocated at the
+ * end of the last step.  A line grows if all of these hold:
  *
- *   it was left something in ML_GROWTH_STEPS steps or more, of which the first is SINCE, and
- *   no two of these, nor the last of them and the last step, lie further apart than twice the
- *   median distance: a cache that settles does not
+ *   - ML_GROWTH_STEPS steps or more left something at it; the first is SINCE.  No two of
+ *     these in a row, nor the last of them and the last step, are further apart than
+ *     twice the median distance.  A cache that settles fails this.
  *
- *   what is kept of it is more than it ever was before the last ML_GROWTH_STEPS of these, by
- *   half of what they left or more: a buffer that each step replaces, what is kept of the last
- *   few steps, and a list that each epoch empties do not
+ *   - Its kept bytes exceed their maximum before the last ML_GROWTH_STEPS of these steps
+ *     by half of what those steps left or more.  A buffer that each step replaces, a
+ *     window of the last few steps, and a list that each epoch empties fail this.
  *
- *   at this pace it takes ML_GROWTH_PERCENT of the peak in 1,000 steps, or more: a list of
- *   losses does not matter to most
+ *   - At this pace it takes ML_GROWTH_PERCENT of the peak or more in 1,000 steps.  A
+ *     list of losses fails this.
  *
- * Of ML_GROWTH_FEWEST steps or more, but too few for that, it is told as not certain.  An
- * optimizer's states do not count: there are as many as parameters. */
+ * With ML_GROWTH_FEWEST steps or more, but too few for these rules, a line is reported
+ * as not certain.  An optimizer's states do not count: their number is that of the
+ * parameters. */
 #ifndef ML_GROWTH_H
 #define ML_GROWTH_H
 

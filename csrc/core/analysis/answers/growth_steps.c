@@ -1,4 +1,4 @@
-/* Where the steps of a training end.  See growth_steps.h. */
+/* Finds the ends of a training's steps.  See growth_steps.h. */
 #include "analysis/answers/growth_steps.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ by_notes(const ml_analysis *a, ml_growth_steps *steps)
     return error;
 }
 
-/* A pass ends with the last of its events before something else allocates. */
+/* A pass ends with its last event before something else allocates. */
 static int
 by_passes(const ml_analysis *a, ml_growth_steps *steps)
 {
@@ -60,8 +60,8 @@ by_passes(const ml_analysis *a, ml_growth_steps *steps)
     return error == 0 && end != 0 ? end_step(steps, end) : error;
 }
 
-/* Where a recording does not say what a pass makes: it begins with a gradient that backward()
- * makes. */
+/* If the recording does not mark a pass's events, the pass begins with a gradient made
+ * by backward(). */
 static int
 by_seeds(const ml_analysis *a, ml_growth_steps *steps)
 {
@@ -84,11 +84,12 @@ is_call(const ml_event *event, const ml_stack_fact *facts)
            facts[event->stack].scope == ML_SCOPE_MODULE;
 }
 
-/* Of so many stacks that came more than once, one that marks a call is none of the rarest. */
+/* Of this many repeated stacks, a stack that marks a call is not among the rarest. */
 #define RAREST 16
 
-/* The least often that a fair part of COUNT stacks came, of those that came more than once: in
- * a snapshot of torch's the layers of a net may have the same stacks.  0: none did. */
+/* The least repetition that a fair part of COUNT stacks has, of those that are
+ * repeated: in torch's snapshots, the layers of a net may have the same stacks.  0:
+ * none is repeated. */
 static int
 find_usual(const uint32_t *times, size_t count, uint32_t *out)
 {
@@ -117,8 +118,8 @@ find_usual(const uint32_t *times, size_t count, uint32_t *out)
     return 0;
 }
 
-/* A call allocates from the same stacks each time, with the exception of some: one that comes
- * once a call marks them. */
+/* A call allocates from the same stacks each time, with few exceptions: a stack that
+ * appears once per call marks calls. */
 static int
 by_calls(const ml_analysis *a, ml_growth_steps *steps)
 {

@@ -1,4 +1,4 @@
-/* Lines of a model within a line of the user's.  See inner_lines.h. */
+/* Finds the model's own lines behind a line of the user's.  See inner_lines.h. */
 #include "analysis/answers/inner_lines.h"
 
 #include <stdlib.h>
@@ -36,14 +36,8 @@ compare_inner(const void *a, const void *b)
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    int order = ml_string_compare(x->file, y->file);
-    if (order != 0) {
-        return order;
-    }
-    if (x->line != y->line) {
-        return x->line < y->line ? -1 : 1;
-    }
-    return ml_string_compare(x->function, y->function);
+    return ml_code_place_compare((ml_code_place){x->file, x->line, x->function},
+                                 (ml_code_place){y->file, y->line, y->function});
 }
 
 static int
@@ -81,9 +75,9 @@ add_block(const ml_recording *recording, ml_peak_inner *inner,
 static bool
 is_line(const ml_peak_inner *inner, const ml_peak_line *line)
 {
-    return inner->line == line->line &&
-           ml_string_compare(inner->file, line->file) == 0 &&
-           ml_string_compare(inner->function, line->function) == 0;
+    return ml_code_place_compare(
+               (ml_code_place){inner->file, inner->line, inner->function},
+               (ml_code_place){line->file, line->line, line->function}) == 0;
 }
 
 static int

@@ -1,8 +1,7 @@
-/* Lines of a model that lie within a line of the user's: where the model is in a library,
- * the user's line is a call of it, and says little.
+/* The model's own lines behind a line of the user's.  If the model is in a library, the
+ * user's line only calls it and says little.
  *
- * Owns which line of a stack is the model's own, and the sums by it.  It must not know how
- * any of it is printed. */
+ * Owns which line of a stack is the model's own, and the sums by it. */
 #ifndef ML_INNER_LINES_H
 #define ML_INNER_LINES_H
 

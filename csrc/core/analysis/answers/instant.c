@@ -1,4 +1,4 @@
-/* Which event of a device an instant is.  See instant.h. */
+/* Finds the event of an instant.  See instant.h. */
 #include "analysis/answers/instant.h"
 
 #include "analysis/analysis.h"

@@ -1,17 +1,17 @@
-/* The rows of a module tree.  See module_rows.h.
+/* Chooses the rows of a module tree.  See module_rows.h.
  *
- * The largest nodes are shown, as many as there are rows for: of a node without a shown one
- * in it a row is all, of another what these leave.  A parent comes before its children, so
- * that one more node is at most one row more.  Where what the root leaves is much, its
- * children come earlier than their size says. */
+ * The largest nodes are shown, one per row.  A node without a shown descendant is a row
+ * with all its bytes; another one has what its shown descendants leave.  A parent comes
+ * before its children, so one more node is at most one more row.  If the root would
+ * keep much, its children come earlier than by their size. */
 #include "analysis/answers/module_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What the root may leave: one in so many bytes. */
+/* The root may keep one byte in this many. */
 #define REST_MOST 20
-/* How many times larger than they are its children may count. */
+/* The most by which its children's weight may be multiplied. */
 #define BOOST_MOST 64
 
 typedef struct shown {
@@ -19,9 +19,9 @@ typedef struct shown {
     double weight; /* by which they are sorted */
     uint32_t id;
     uint32_t parent;  /* shown */
-    uint32_t inside;  /* items: children that are shown */
+    uint32_t inside;  /* number of shown children */
     ml_peak_sum left; /* by them */
-    bool passed;      /* LEFT has what shown children left */
+    bool passed;      /* LEFT includes what shown children passed up */
 } shown;
 
 static int
@@ -42,8 +42,8 @@ has_row(const shown *at, size_t index, uint64_t least)
            (index == 0 || at->inside == 0 || at->left.bytes >= least);
 }
 
-/* Of the first COUNT of LIST those that have rows, into ROWS, which may be NULL; how many they
- * are.  What is LEFT of less than LEAST bytes goes to the parent. */
+/* Selects from the first COUNT of LIST those with rows, into ROWS, which may be NULL;
+ * returns their number.  A rest below LEAST bytes goes to the parent. */
 static size_t
 count_rows(shown *list, size_t count, uint64_t least, ml_module_row *rows)
 {
@@ -123,7 +123,7 @@ choice_init(choice *c, const ml_module_tree *tree)
     return 0;
 }
 
-/* The rows where the root's children count BOOST times as much; how many they are. */
+/* The rows if the root's children weigh BOOST times as much; returns their number. */
 static size_t
 choose(choice *c, unsigned boost, size_t most, ml_module_row *rows)
 {
@@ -146,8 +146,8 @@ choose(choice *c, unsigned boost, size_t most, ml_module_row *rows)
     return count;
 }
 
-/* RIGHT leaves less than LEFT does, and has no row larger than the largest of that or than a
- * quarter of ALL bytes. */
+/* Whether RIGHT keeps less than LEFT, and has no row larger than LEFT's largest or than
+ * a quarter of ALL bytes. */
 static bool
 is_better(const ml_module_row *left, size_t left_count, const ml_module_row *right,
           size_t right_count, uint64_t all)
@@ -184,7 +184,7 @@ ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most,
     ml_free(c.list);
     ml_free(c.places);
     for (size_t i = 0; i < *count; i++) {
-        /* Numbers in which all of a module lies say no more than it. */
+        /* If all of a module is in its numbers, the numbers add nothing. */
         const ml_module_node *node = &tree->nodes[rows[i].node];
         if (node->each && node->parent != 0 &&
             tree->nodes[node->parent].all.bytes == node->all.bytes) {

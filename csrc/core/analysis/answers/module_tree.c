@@ -1,7 +1,8 @@
-/* The memory of modules as a tree.  See module_tree.h.
+/* Makes the tree of modules' memory.  See module_tree.h.
  *
- * First all paths as they are, in a trie.  Then nodes from the root on, each of which stands
- * for some of the trie's: its children are theirs, by name, numbers by what repeats. */
+ * First all paths go into a trie.  Then nodes are made from the root on.  Each
+ * represents several places of the trie; its children are theirs, merged by name, and
+ * numbers by repetition. */
 #include "analysis/answers/module_tree.h"
 
 #include <stdlib.h>
@@ -12,27 +13,25 @@
 /* Numbered places of one node. */
 typedef struct numbered {
     uint32_t at;      /* place */
-    uint32_t like;    /* index into numbered: another that is alike, or itself */
-    uint32_t child;   /* index into children, of those that others are like */
+    uint32_t like;    /* index into numbered: an equivalent one, or itself */
+    uint32_t child;   /* index into children, for the first of equivalent ones */
     uint32_t members; /* likewise */
 } numbered;
 
-/* A node to be. */
+/* A future node. */
 typedef struct child {
     ml_module_node node;
     uint32_t first; /* place */
     uint32_t last;  /* place */
 } child;
 
-/* What a part is to the node that is being made. */
+/* The role of a part in the node being made. */
 typedef struct part_mark {
-    uint32_t child_of; /* node, plus 1, of which CHILD is */
+    uint32_t child_of; /* 1 + the node to which CHILD belongs */
     uint32_t child;
-    uint32_t
-        number_of; /* node, plus 1, of whose numbers NUMBER is the first that is it */
+    uint32_t number_of; /* 1 + the node whose first such number is NUMBER */
     uint32_t number;
-    uint32_t
-        held_by; /* node, plus 1, of whose numbers HOLDER is the first that has it */
+    uint32_t held_by; /* 1 + the node whose first number with this part is HOLDER */
     uint32_t holder;
 } part_mark;
 
@@ -40,12 +39,12 @@ typedef struct work {
     ml_module_trie trie;
     ml_module_tree *tree;
     size_t node_capacity;
-    uint32_t *followers; /* owned; by place: another of the same node; 0: none */
+    uint32_t *followers; /* owned; by place: the next one of the same node; 0: none */
     uint32_t *node_of;   /* owned; by place */
     part_mark *marks;    /* owned; by part */
     uint32_t *firsts;    /* owned; by node: place */
     size_t first_capacity;
-    numbered *numbers; /* owned; of the node that is being made */
+    numbered *numbers; /* owned; of the node being made */
     size_t number_count, number_capacity;
     child *children; /* owned; likewise */
     size_t child_count, child_capacity;
@@ -95,7 +94,7 @@ join(work *w, uint32_t a, uint32_t b)
     }
 }
 
-/* Joins NUMBER, of NODE, and the first for which *OF, a node plus 1, and *FIRST stand. */
+/* Joins NUMBER of NODE with the first, which *FIRST has if *OF is NODE plus 1. */
 static void
 join_first(work *w, uint32_t node, uint32_t number, uint32_t *of, uint32_t *first)
 {
@@ -108,9 +107,9 @@ join_first(work *w, uint32_t node, uint32_t number, uint32_t *of, uint32_t *firs
     }
 }
 
-/* Joins those of the numbers of NODE that are one number, or have parts of one name.  Those
- * without any are one more group, or go with the largest that outnumbers them: at some
- * instants and in some programs only some layers are seen to have parts. */
+/* Joins the numbers of NODE that are equal or have parts of one name.  Numbers without
+ * parts form one more group, or join the largest group that outnumbers them.  At some
+ * instants, and in some programs, only some layers show parts. */
 static void
 find_alike(work *w, uint32_t node)
 {
@@ -271,7 +270,7 @@ compare_children(const void *a, const void *b)
     return order != 0 ? order : compare_numbers(x->least, y->least);
 }
 
-/* Behind all others, as those of NODE. */
+/* Appends them after all others, as the children of NODE. */
 static int
 append_children(work *w, uint32_t node)
 {

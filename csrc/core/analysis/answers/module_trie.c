@@ -1,4 +1,4 @@
-/* The paths of modules.  See module_trie.h. */
+/* Makes the trie of modules' paths.  See module_trie.h. */
 #include "analysis/answers/module_trie.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ find_part(ml_module_trie *trie, ml_string text, uint32_t *part)
     return ml_intern_add(&trie->part_ids, hash);
 }
 
-/* *AT, a place, becomes that of the part TEXT in it. */
+/* Moves *AT, a place, to its child for the part TEXT. */
 static int
 descend(ml_module_trie *trie, ml_string text, uint32_t *at)
 {

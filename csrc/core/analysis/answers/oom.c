@@ -1,4 +1,4 @@
-/* An out of memory: the request, the supply, and the whole.  See oom.h. */
+/* Describes an out of memory: the request, the supply, and the whole.  See oom.h. */
 #include "analysis/answers/oom.h"
 
 #include "analysis/answers/oom_advice.h"
@@ -22,8 +22,8 @@ round_up(uint64_t bytes, uint64_t unit)
     return bytes > UINT64_MAX - unit ? bytes : (bytes + unit - 1) / unit * unit;
 }
 
-/* The note that was made of this OOM; NULL in a recording that has none.  Its thread
- * made it right after the event, but others may be out of memory at the same time. */
+/* The note of this OOM; NULL: none.  Its thread made it right after the event, but
+ * other threads may run out of memory at the same time. */
 static const ml_note *
 find_note(const oom_work *w)
 {
@@ -50,7 +50,7 @@ less(uint64_t from, uint64_t bytes)
     return from > bytes ? from - bytes : 0;
 }
 
-/* Of the releases right before the event: frees may be among them, nothing else. */
+/* Bytes of the releases right before the event, which only frees may interrupt. */
 static uint64_t
 released_before(const oom_work *w)
 {
@@ -78,7 +78,7 @@ count_ooms(oom_work *w)
     }
 }
 
-/* By the rules for all events: a backward pass asks for its forward line. */
+/* By the rules for all events: a request of a backward pass has its forward line. */
 static int
 describe_place(oom_work *w)
 {
@@ -106,7 +106,7 @@ describe_request(oom_work *w)
     oom->small = event->size <= ML_SMALL_BLOCK_BYTES;
     oom->expandable = w->recording->rules.expandable_segments != 0;
     oom->device_free = event->addr;
-    /* Where no note says it. */
+    /* If no note has it. */
     oom->driver_request = ml_segment_bytes(event->size, ML_LARGE_SEGMENT_BYTES);
     oom->total = ML_OOM_UNKNOWN;
     oom->allowed = ML_OOM_UNKNOWN;
@@ -116,7 +116,7 @@ describe_request(oom_work *w)
         oom->allowed = known_or(note->values[3], ML_OOM_UNKNOWN);
     }
     if (oom->expandable) {
-        /* These grow by pages as large as the smallest segments. */
+        /* These grow by pages of the size of the smallest segments. */
         oom->driver_request =
             round_up(oom->requested,
                      oom->small ? ML_SMALL_SEGMENT_BYTES : ML_LARGE_SEGMENT_BYTES);

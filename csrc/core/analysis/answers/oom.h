@@ -27,13 +27,13 @@
 #define ML_OOM_VERDICTS(XX) \
     XX(TOO_BIG, "too_big")         /* above the whole device, or above the limit */ \
     XX(UNEXPLAINED, "unexplained") /* a free block would have served */ \
-    XX(LIMIT, "limit")             /* the device had it, the process's limit not */ \
-    XX(DRIVER, "driver")           /* the driver refused what it said was free */ \
+    XX(LIMIT, "limit")   /* the device had enough, the process's limit did not */ \
+    XX(DRIVER, "driver") /* the driver refused memory that it reported free */ \
     XX(FRAGMENTED, \
        "fragmented") /* the unused cache that can serve, with what is left \
                                       of the device, is enough, but not in one piece */ \
     XX(NOT_ELIGIBLE, \
-       "not_eligible")     /* with the cache that cannot serve it is enough */ \
+       "not_eligible") /* together with the cache that cannot serve, it is enough */ \
     XX(OUTSIDE, "outside") /* enough is held outside of torch's allocator */ \
     XX(FULL, "full")       /* live blocks take the memory */
 
@@ -75,7 +75,7 @@ enum ml_oom_unused_kind {
     XX(OPTIMIZER_STATE, "optimizer_state") \
     XX(GRADIENTS, "gradients") \
     XX(PARAMETERS, "parameters") \
-    XX(ONE_LINE, "one_line") /* of the line that holds most */
+    XX(ONE_LINE, "one_line") /* of the line with the most bytes */
 
 enum ml_oom_advice_kind {
 #define XX(name, text) ML_OOM_ADVICE_##name,
@@ -125,12 +125,12 @@ typedef struct ml_oom_growing {
     uint64_t after;
 } ml_oom_growing;
 
-/* The lowest live memory of each step, where it rose in every one of the last steps. */
+/* The lowest live memory of each step, if it rose in every one of the last steps. */
 typedef struct ml_oom_growth {
-    uint64_t steps; /* that grew; 0: none did, or too few were recorded to say */
+    uint64_t steps; /* that grew; 0: none, or too few were recorded */
     uint64_t first; /* allocated bytes at the lowest of the first of them */
     uint64_t last;
-    bool marked; /* steps as the program marked them, else runs of backward passes */
+    bool marked; /* steps marked by the program, else runs of backward passes */
     ml_oom_growing lines[ML_OOM_HOLES]; /* most growth first */
     size_t line_count;
 } ml_oom_growth;
@@ -142,12 +142,12 @@ typedef struct ml_oom_advice {
 
 typedef struct ml_oom {
     uint64_t event;  /* index of the OOM event */
-    uint64_t number; /* of it among those kept of the device, from 1 */
+    uint64_t number; /* among those kept of the device, from 1 */
     uint64_t count;  /* OOM events kept of the device */
     uint64_t time;   /* unix ns */
 
     uint64_t requested;      /* bytes, rounded as the allocator does */
-    uint64_t driver_request; /* bytes of the segment that it would have needed */
+    uint64_t driver_request; /* bytes of the segment to be requested from the driver */
     uint64_t stream;
     uint64_t pool[2];
     bool pool_known;
@@ -155,13 +155,13 @@ typedef struct ml_oom {
     bool expandable; /* the setting was on */
     ml_cause cause;  /* of the request */
 
-    uint64_t device_free; /* what the driver had left */
+    uint64_t device_free; /* free bytes of the driver */
     uint64_t total;       /* of the device; ML_OOM_UNKNOWN */
     uint64_t allowed;     /* of this process by its limit; ML_OOM_UNKNOWN: none known */
-    uint64_t headroom;    /* what the allocator could still have had of the driver */
+    uint64_t headroom;    /* the most that the allocator could still have reserved */
     uint64_t outside;     /* neither free nor reserved by torch; ML_OOM_UNKNOWN */
     uint64_t released;    /* by the releases right before the event */
-    uint64_t pending;     /* of blocks that wait for another stream */
+    uint64_t pending;     /* in blocks that wait for another stream */
 
     ml_peak *state; /* owned: what was live */
     ml_oom_unused unused[ML_OOM_UNUSED_COUNT];
@@ -179,7 +179,7 @@ typedef struct ml_oom {
 /* The index of the last OOM event of DEVICE; -1 without one. */
 int64_t ml_oom_last(const ml_recording *recording, size_t device);
 /* The OOM at EVENT.  RECORDING is borrowed and outlives the answer.  0, ML_EINVALID if
- * that is no OOM event, or ML_ENOMEM. */
+ * EVENT is no OOM, or ML_ENOMEM. */
 int ml_oom_new(const ml_recording *recording, size_t device, uint64_t event,
                ml_oom **out);
 void ml_oom_free(ml_oom *oom);

@@ -1,11 +1,11 @@
-/* The verdict and the advice.  See oom_advice.h. */
+/* Gives the verdict and the advice.  See oom_advice.h. */
 #include "analysis/answers/oom_advice.h"
 
 #include <string.h>
 
 #include "base/base.h"
 
-/* A part as large as this is named as what takes the memory. */
+/* From this part of memory on, something is named as its main user. */
 #define LARGE_PART 4
 /* A CUDA context and its libraries stay below this part of the device. */
 #define OUTSIDE_PART 10
@@ -47,7 +47,7 @@ verdict_of(const ml_oom *oom)
 {
     uint64_t eligible = oom->unused[ML_OOM_UNUSED_ELIGIBLE].bytes;
     uint64_t reserved = oom->state->totals.reserved;
-    /* Without the device's total, what this process could have at best as things are. */
+    /* If the device's total is unknown: the most that this process could have had. */
     uint64_t most =
         oom->total != ML_OOM_UNKNOWN ? oom->total : reserved + oom->device_free;
     most = oom->allowed < most ? oom->allowed : most;
@@ -90,7 +90,7 @@ advise(ml_oom *oom, enum ml_oom_advice_kind kind, uint64_t bytes)
     oom->advice[oom->advice_count++] = (ml_oom_advice){(uint8_t)kind, bytes};
 }
 
-/* Whether a loss over classes asked, or the autograd node of one. */
+/* Whether a loss over classes, or its autograd node, made the request. */
 static bool
 asked_by_loss(const ml_recording *recording, const ml_event *event)
 {
@@ -106,7 +106,8 @@ asked_by_loss(const ml_recording *recording, const ml_event *event)
         ml_string name =
             recording->strings[recording->frames[recording->stacks[at].frame].name];
         for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-            /* Not a function of the program that has the word in its name. */
+            /* A function of the program may have the word in its name; that does not
+             * count. */
             if (name.length == strlen(functions[i]) &&
                 ml_string_holds(name, functions[i])) {
                 return true;
@@ -116,7 +117,7 @@ asked_by_loss(const ml_recording *recording, const ml_event *event)
     return false;
 }
 
-/* The line that holds most bytes of what no optimizer or module holds. */
+/* The line with the most bytes that no optimizer or module owns. */
 static int
 advise_line(ml_oom *oom)
 {
@@ -179,7 +180,7 @@ ml_oom_advise(ml_oom *oom, const ml_recording *recording, const ml_event *event)
     if (oom->growth.steps != 0) {
         advise(oom, ML_OOM_ADVICE_GROWTH, oom->growth.last - oom->growth.first);
     }
-    /* The limit may be what is wanted: the cache below it is what can be fixed then. */
+    /* The limit may be intended; then only the cache below it can be improved. */
     bool in_pieces = oom->verdict == ML_OOM_FRAGMENTED ||
                      (oom->verdict == ML_OOM_LIMIT &&
                       suffices(oom, unused[ML_OOM_UNUSED_ELIGIBLE].bytes));

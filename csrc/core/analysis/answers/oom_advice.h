@@ -1,5 +1,5 @@
 /* The verdict on an out of memory, and the advice; a part of oom.h.  All figures are
- * filled already. */
+ * filled in before. */
 #ifndef ML_OOM_ADVICE_H
 #define ML_OOM_ADVICE_H
 

@@ -1,4 +1,4 @@
-/* The unused cache: what could have served and where.  See oom_cache.h. */
+/* Searches the unused cache for memory that could have served.  See oom_cache.h. */
 #include "analysis/answers/oom_cache.h"
 
 #include <string.h>
@@ -27,15 +27,15 @@ typedef struct memory {
     size_t piece_capacity;
 } memory;
 
-/* The memory pool of a segment that came while recording is told by torch 2.12 on, and by
- * our own recordings; else by the memory at the end, where the segment is still there. */
+/* Finds the memory pool of a segment made while recording.  torch 2.12 on and memlab's
+ * recordings tell it.  Else the memory at the end does, if the segment still exists. */
 static void
 settle_segment(const memory *m, ml_segment *segment)
 {
     if (m->oom->pool_known) {
         return;
     }
-    size_t low; /* the segments below it that begin at or before this one */
+    size_t low; /* the earlier segments that begin at or before this one */
     ML_SEARCH(low, m->trace->segment_count,
               m->trace->segments[low].addr <= segment->addr);
     const ml_segment *end = low > 0 ? &m->trace->segments[low - 1] : NULL;
@@ -76,7 +76,7 @@ keep_piece(void *context, const ml_block *block, uint64_t birth)
     return 0;
 }
 
-/* Where PIECE is among the state's blocks; -1 where it is not allocated. */
+/* The index of PIECE among the state's blocks; -1: not allocated. */
 static int64_t
 find_place(const ml_peak *state, const piece *p)
 {
@@ -200,8 +200,8 @@ used_bytes(const piece *p)
     return p->block.state == ML_BLOCK_INACTIVE ? 0 : p->block.size;
 }
 
-/* Of the stretches of WANTED bytes or more that end at a piece, the shortest has least in
- * use: going along the end, its start only moves on. */
+/* Of the ranges of at least WANTED bytes that end at a piece, the shortest has least in
+ * use.  As the end advances, its start only moves forward. */
 static void
 search_segment(const memory *m, size_t first, size_t end, stretch *best)
 {
@@ -238,7 +238,7 @@ static void
 find_fit(memory *m)
 {
     stretch best = {0};
-    /* A file may say that nothing was asked for: that fits anywhere. */
+    /* A forged file may have a request of 0 bytes, which fits anywhere. */
     for (size_t i = 0; i < m->piece_count && m->oom->requested != 0;) {
         size_t segment = m->pieces[i].segment;
         size_t end = i;
@@ -251,7 +251,7 @@ find_fit(memory *m)
         }
         i = end;
     }
-    /* A stretch without a free byte is a block to be freed, and no hole to widen. */
+    /* A range without a free byte is a block to free, not a hole to widen. */
     if (best.size == 0 || best.used == best.size) {
         return;
     }

@@ -1,4 +1,4 @@
-/* Whether memory grew step by step.  See oom_growth.h. */
+/* Finds whether memory grew step by step.  See oom_growth.h. */
 #include "analysis/answers/oom_growth.h"
 
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 
 /* Fewer rises in a row could be chance, or optimizer state that the first step makes. */
 #define FEWEST_RISES 3
-/* More than this and what began it is too long ago to matter. */
+/* Growth that began earlier does not matter. */
 #define MOST_STEPS 64
-/* A rise that is a smaller part of what is live did not cause the failure. */
+/* A smaller share of live memory did not cause the failure. */
 #define LEAST_PART 20
 
 void
@@ -108,11 +108,11 @@ compare_pointers(const void *a, const void *b)
     return compare_places(*x, *y);
 }
 
-/* The lines of a moment by place: one place may be in several, of different phases. */
+/* A moment's lines by place; one place may be in several, of different phases. */
 typedef struct places {
     const ml_peak_line **lines; /* owned */
     size_t count;
-    size_t at; /* of the next one to be looked at */
+    size_t at; /* index of the next place */
 } places;
 
 static int
@@ -130,7 +130,7 @@ sort_places(const ml_peak *peak, places *out)
     return 0;
 }
 
-/* The bytes of PLACE, where none of OF before it will be asked for any more. */
+/* The bytes of PLACE; earlier places of OF are not asked for again. */
 static uint64_t
 take_place(places *of, const ml_peak_line *place)
 {

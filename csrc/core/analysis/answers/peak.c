@@ -1,4 +1,4 @@
-/* The peak: its blocks and their categories.  See peak.h. */
+/* Makes the peak: its blocks and their categories.  See peak.h. */
 #include "analysis/answers/peak.h"
 
 #include <string.h>
@@ -81,7 +81,7 @@ fill_overhead(ml_peak *peak)
     const ml_totals *totals = &peak->totals;
     if (totals->reserved > totals->active) {
         overhead->inactive = totals->reserved - totals->active;
-        /* Where events do not fit the allocator's rules, neither may these. */
+        /* If events contradict the allocator's rules, these may too. */
         uint64_t rest = overhead->inactive > overhead->largest_free
                             ? overhead->inactive - overhead->largest_free
                             : 0;
@@ -94,7 +94,7 @@ fill_overhead(ml_peak *peak)
 
 /* ---- What each block is ---- */
 
-/* What a list keeps was not only kept: it grows. */
+/* Memory kept in a list grows: that is a better reason than that it was kept. */
 static int
 tell_growth(const peak_work *w)
 {

@@ -2,10 +2,8 @@
  * other.
  *
  * The answer has the totals, each allocated block with its cause and category, the sums
- * by line, by stack and by category, and the allocator's overhead.  It is not printed
- * here.
- *
- * Causes are cause.h's, categories category.h's. */
+ * by line, by stack and by category, and the allocator's overhead.  cause.h has the
+ * rules of causes, category.h those of categories. */
 #ifndef ML_PEAK_H
 #define ML_PEAK_H
 
@@ -40,12 +38,12 @@ typedef struct ml_peak_line {
     uint8_t phase;   /* enum ml_phase */
     uint8_t no_line; /* enum ml_no_line */
     uint8_t how;     /* enum ml_how */
-    /* Module of the blocks; of several modules, "*" stands for the parts that differ.
-     * NUL at the end; owned.  NULL: none of the blocks is in a module. */
+    /* Module of the blocks; for several modules, "*" replaces the parts that differ.
+     * NUL-terminated; owned.  NULL: no block is in a module. */
     char *module;
     uint64_t categories[ML_CATEGORY_COUNT]; /* bytes */
-    /* Of the peak's inner lines those that make up this one, the most bytes first; none
-     * where it would be the line itself. */
+    /* The peak's inner lines that make up this one, most bytes first; none if that is
+     * the line itself. */
     size_t first_inner;
     size_t inner_count;
 } ml_peak_line;
@@ -104,9 +102,9 @@ typedef struct ml_peak {
     uint64_t position;      /* events before the instant; 0: before the first */
     uint64_t time;          /* unix ns; of the event before it, else of the first */
     ml_totals totals;       /* at the instant */
-    ml_totals window_peaks; /* of each total alone, in the window */
-    ml_totals known_peaks; /* likewise, with events since overwritten as far as known */
-    bool earlier;          /* the recording had a higher peak before the window */
+    ml_totals window_peaks; /* each total's own peak, in the window */
+    ml_totals known_peaks;  /* the same, including overwritten events as far as known */
+    bool earlier;           /* the recording had a higher peak before the window */
     ml_replay_result replay; /* how well the replay agrees with the recording */
 
     ml_peak_block *blocks; /* owned; by address; their sizes add up to allocated */
@@ -126,15 +124,15 @@ typedef struct ml_peak {
     ml_peak_sum no_modules[ML_NO_MODULE_COUNT];
     ml_peak_sum whys[ML_WHY_COUNT]; /* of blocks of the category UNKNOWN */
     ml_peak_sum sizes[ML_PEAK_SIZE_COUNT];
-    uint64_t inexact;      /* bytes of blocks whose category is not exact */
+    uint64_t inexact;      /* bytes of blocks with an estimated category */
     uint32_t step;         /* number of the training step at the instant */
-    uint64_t unattributed; /* bytes of lines without a line */
+    uint64_t unattributed; /* bytes of groups without a line */
     ml_peak_overhead overhead;
 } ml_peak;
 
-/* The peak at the first instant of the most allocated bytes.  RECORDING does not change
+/* The peak at the first instant of the most allocated bytes.  RECORDING must not change
  * any more, is borrowed and outlives the answer.  0, ML_EINVALID for a DEVICE that it
- * does not have, or ML_ENOMEM. */
+ * lacks, or ML_ENOMEM. */
 int ml_peak_new(const ml_recording *recording, size_t device, ml_peak **out);
 /* The same at the instant after POSITION events; ML_EINVALID if there are fewer. */
 int ml_peak_new_at(const ml_recording *recording, size_t device, uint64_t position,

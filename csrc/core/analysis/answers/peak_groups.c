@@ -28,7 +28,7 @@ compare_keyed(const void *a, const void *b)
     return x->block < y->block ? -1 : x->block > y->block;
 }
 
-/* What stands in the upper half tells groups apart, and so do phase, way and reason. */
+/* The id in the upper half distinguishes groups, and so do phase, way and reason. */
 static uint64_t
 make_key(uint32_t id, const ml_cause *cause)
 {
@@ -54,14 +54,8 @@ compare_lines(const void *a, const void *b)
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    int order = ml_string_compare(x->file, y->file);
-    if (order != 0) {
-        return order;
-    }
-    if (x->line != y->line) {
-        return x->line < y->line ? -1 : 1;
-    }
-    order = ml_string_compare(x->function, y->function);
+    int order = ml_code_place_compare((ml_code_place){x->file, x->line, x->function},
+                                      (ml_code_place){y->file, y->line, y->function});
     if (order != 0) {
         return order;
     }

@@ -4,15 +4,15 @@
 
 #include "analysis/answers/peak.h"
 
-/* From PEAK's blocks fills lines, stacks, categories, unattributed and each block's
- * line.  0 or ML_ENOMEM. */
+/* Fills PEAK's lines, stacks, categories, unattributed and each block's line from its
+ * blocks.  0 or ML_ENOMEM. */
 int ml_peak_group(ml_peak *peak, const ml_recording *recording);
 
-/* Widens PATTERN so that NAME fits it too: "*" for each part that differs, and for the
- * rest of the longer one.  NUL ends PATTERN, which has room for two bytes more than its
- * first name. */
+/* Widens PATTERN so that it also fits NAME: "*" for each part that differs, and for the
+ * rest of the longer one.  PATTERN is NUL-terminated and has room for two bytes more
+ * than its first name. */
 void ml_module_widen(char *pattern, ml_string name);
-/* Likewise *PATTERN, or, where it is NULL, one that is NAME, for the caller to free.  0 or
+/* The same for *PATTERN; NULL becomes a copy of NAME, for the caller to free.  0 or
  * ML_ENOMEM. */
 int ml_module_note(char **pattern, ml_string name);
 

@@ -1,9 +1,9 @@
-/* The lines of a recording's stacks.  See stack_lines.h.
+/* Makes the tables of lines from a recording's stacks.  See stack_lines.h.
  *
- * The allocations of each stack are summed up.  As a stack is its innermost frame
- * and its caller's stack, the sums of callers are had by adding each stack to its
- * caller, and a line has those of its outermost frames in the trie: one walk over
- * the trie, whatever the depth of the stacks. */
+ * Allocations are summed by stack.  A stack is its innermost frame and its caller's
+ * stack, so callers' sums follow by adding each stack to its caller.  A line has the
+ * sums of its outermost frames in the trie.  This takes one walk over the trie,
+ * whatever the depth of the stacks. */
 #include "analysis/answers/stack_lines.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "analysis/attribution/frame_lines.h"
 #include "base/base.h"
 
-/* In place of a block's index. */
+/* Represents no block. */
 #define NO_BLOCK SIZE_MAX
 
 typedef struct stack_lines_work {
@@ -20,13 +20,13 @@ typedef struct stack_lines_work {
     const ml_peak *peak;
     size_t device;
     ml_stack_line_figures *stacks; /* of each stack */
-    ml_stack_line_figures *lines;  /* of each line, by the frame that stands for it */
+    ml_stack_line_figures *lines;  /* by line, that is, by its representative frame */
     uint32_t *line_of;             /* of each frame */
-    uint32_t *running;             /* of each line: how often the walk is inside it */
+    uint32_t *running;             /* by line: how often the walk is inside it */
     uint32_t *first_callee;        /* of each stack; 0: none */
-    uint32_t *next_callee; /* of each stack: the next one of its caller; 0: none */
-    /* Of each stack the first of the peak's blocks that a backward pass made and whose
-     * line follows from it, and of each block the next of its stack. */
+    uint32_t *next_callee; /* by stack: the next callee of its caller; 0: none */
+    /* By stack, the first block of the peak that a backward pass made and whose line
+     * follows from the stack; and by block, the next of its stack. */
     size_t *first_block;
     size_t *next_block;
 } stack_lines_work;
@@ -108,8 +108,8 @@ add_to_callers(stack_lines_work *w)
 
 /* ---- By line ---- */
 
-/* Blocks whose line, see ml_stack_facts_line, is in none of their own frames: a
- * module's code that is run again by a checkpoint, say. */
+/* Blocks whose line (see ml_stack_facts_line) is in none of their own frames: for
+ * example, a module's code rerun by a checkpoint. */
 static void
 add_called_elsewhere(stack_lines_work *w, uint32_t stack)
 {

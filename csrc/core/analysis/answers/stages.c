@@ -1,4 +1,4 @@
-/* The stage of a training run at each event of a device.  See stages.h. */
+/* Finds the stage of a training run at each event.  See stages.h. */
 #include "analysis/answers/stages.h"
 
 #include <string.h>
@@ -6,12 +6,13 @@
 #include "base/base.h"
 
 #define THREADS (UINT16_MAX + 1)
-/* Modules may make so few blocks before the first node: a shorter run tells nothing. */
+/* Modules may make this few blocks before the first node: a shorter run is
+ * inconclusive. */
 #define RUN_EVENTS 4
 
-/* Events of one thread in modules' calls, from one outside of these to the next. */
+/* Consecutive events of one thread in modules' calls. */
 typedef struct run {
-    size_t first; /* event; the others of the run follow by links */
+    size_t first; /* event; links lead to the others of the run */
     size_t last;
     uint64_t sequence; /* autograd's number at the first */
     size_t count;
@@ -105,7 +106,7 @@ follow(finder *f)
         if (stage == ML_STAGE_FORWARD) {
             extend_run(f, open, i, event);
         }
-        /* What is freed between modules ends no call of one. */
+        /* A free between modules does not end a call. */
         else if (event->action == ML_ACTION_ALLOC) {
             close_run(f, open);
         }

@@ -28,7 +28,7 @@ enum ml_stage {
 /* The enum ml_stage of each event of ANALYSIS, for ml_free.  0 or ML_ENOMEM. */
 int ml_stages_new(const ml_analysis *analysis, uint8_t **out);
 
-/* Whether STAGE is of a program that looks at what a model does, without training it. */
+/* Whether STAGE runs a model without training it. */
 static inline bool
 ml_stage_is_evaluation(unsigned stage)
 {

@@ -1,4 +1,4 @@
-/* Memory that is allocated though nobody is known to hold it.  See unheld.h. */
+/* Finds allocated memory without a known holder.  See unheld.h. */
 #include "analysis/answers/unheld.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ compare_claims(const void *a, const void *b)
     return x->bytes > y->bytes ? -1 : x->bytes < y->bytes;
 }
 
-/* Sorted, each address once, by its largest claim. */
+/* Sorts claims; of one address, the largest stays. */
 static int
 take_claims(unheld_work *w, const ml_claim *claims, size_t count)
 {
@@ -69,7 +69,8 @@ end_of(uint64_t addr, uint64_t bytes)
     return bytes > UINT64_MAX - addr ? UINT64_MAX : addr + bytes;
 }
 
-/* Bytes of BLOCK that claims which begin in it cover; UINT64_MAX: none begins in it. */
+/* Bytes of BLOCK covered by claims that begin in it; UINT64_MAX: no claim begins in
+ * it. */
 static uint64_t
 cover(unheld_work *w, const ml_block *block)
 {
@@ -117,7 +118,7 @@ add_unheld(unheld_work *w, const ml_block *block, size_t segment)
     w->unheld->unheld += block->size;
     w->unheld->unheld_blocks++;
     w->places[w->own_count] = (place){(uint32_t)segment, block->stack};
-    /* Where events do not lead to the memory that there is, nothing is known of it. */
+    /* If events do not lead to the actual memory, nothing is known about it. */
     w->own[w->own_count++] =
         (ml_peak_block){.addr = block->addr,
                         .size = block->size,
@@ -221,15 +222,15 @@ explain(unheld_work *w)
     if (w->own_count == 0) {
         return 0;
     }
-    /* What no event and no tag tells of is from before, whatever lies beside it: that
-     * takes no replay of all memory. */
+    /* Blocks without event or tag are from before, whatever lies beside them: so no
+     * replay of all memory is needed. */
     bool told = w->trace->event_count > 0 || w->trace->tag_count > 0;
     return told ? explain_by_events(w) : explain_before(w);
 }
 
 /* ---- Rows: blocks of one keeper, pool and module, by line ---- */
 
-/* What the blocks of some rows have in common. */
+/* The common properties of some rows' blocks. */
 typedef struct kind {
     ml_unheld_row like;
     uint32_t module; /* string */
@@ -242,8 +243,8 @@ keeper_of(const unheld_work *w, size_t block)
     if (w->own[block].verdict.category == ML_CATEGORY_WORKSPACE) {
         return ML_KEEPER_WORKSPACE;
     }
-    /* torch numbers in the first place the pools that captures make for themselves, in
-     * the second those that it makes when it is asked for one. */
+    /* torch's first number counts pools made by captures, the second, pools made on
+     * request. */
     return pool[0] != 0   ? ML_KEEPER_GRAPH
            : pool[1] != 0 ? ML_KEEPER_POOL
                           : ML_KEEPER_UNKNOWN;
@@ -258,7 +259,7 @@ belongs(const unheld_work *w, size_t block, const kind *of)
            pool[1] == of->like.pool[1];
 }
 
-/* Takes the lines of PART over as rows like LIKE. */
+/* Adds the lines of PART as rows like LIKE. */
 static int
 add_rows(ml_unheld *unheld, size_t *capacity, ml_peak *part, const ml_unheld_row *like)
 {
@@ -273,7 +274,7 @@ add_rows(ml_unheld *unheld, size_t *capacity, ml_peak *part, const ml_unheld_row
     return result;
 }
 
-/* The rows of all blocks like the first that is in none so far; takes these away. */
+/* Makes the rows of all blocks like the first ungrouped one; removes these. */
 static int
 group_next(unheld_work *w, size_t *capacity)
 {

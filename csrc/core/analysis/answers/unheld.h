@@ -49,7 +49,7 @@ enum ml_keeper {
 /* Unheld blocks of one line, phase, module, keeper and pool. */
 typedef struct ml_unheld_row {
     ml_peak_line line; /* module owned, all else borrowed from the recording */
-    uint64_t pool[2];  /* (0, 0): the default one */
+    uint64_t pool[2];  /* (0, 0): the default pool */
     uint8_t keeper;    /* enum ml_keeper */
 } ml_unheld_row;
 
@@ -58,23 +58,22 @@ typedef struct ml_unheld {
     uint64_t reserved;
     uint64_t allocated;
     uint64_t awaiting; /* freed, but a stream may still use it (active_pending_free) */
-    uint64_t cached;   /* free for the allocator to give out again */
-    uint64_t remainders;  /* of cached: rests of segments that were split */
-    uint64_t held;        /* of allocated: blocks in which a claim lies */
-    uint64_t held_blocks; /* items */
-    uint64_t claimed;     /* of held: what claims cover, each byte once */
-    uint64_t slack;  /* held - claimed: rounding, and what a storage does not use */
-    uint64_t unheld; /* of allocated: blocks in which none lies */
-    uint64_t unheld_blocks;  /* items */
-    uint64_t outside;        /* claimed in no allocated block, each byte once */
+    uint64_t cached;   /* free for reuse by the allocator */
+    uint64_t remainders;    /* of cached: rests of split segments */
+    uint64_t held;          /* of allocated: blocks that contain a claim */
+    uint64_t held_blocks;   /* items */
+    uint64_t claimed;       /* of held: bytes covered by claims, each once */
+    uint64_t slack;         /* held - claimed: rounding, and unused parts of storages */
+    uint64_t unheld;        /* of allocated: blocks that contain no claim */
+    uint64_t unheld_blocks; /* items */
+    uint64_t outside;       /* claimed outside allocated blocks, each byte once */
     uint64_t outside_claims; /* items, each address once */
     ml_unheld_row *rows;     /* owned; most bytes first; sum to unheld */
     size_t row_count;
 } ml_unheld;
 
-/* CLAIMS are in any order; several of one address count once, by the largest.  A DEVICE
- * that MEMORY does not have has no memory.  MEMORY is borrowed and outlives the answer.
- * 0 or ML_ENOMEM. */
+/* CLAIMS are in any order; of one address, the largest counts.  A DEVICE that MEMORY
+ * lacks has no memory.  MEMORY is borrowed and outlives the answer.  0 or ML_ENOMEM. */
 int ml_unheld_new(const ml_recording *memory, size_t device, const ml_claim *claims,
                   size_t count, ml_unheld **out);
 void ml_unheld_free(ml_unheld *unheld); /* takes NULL */

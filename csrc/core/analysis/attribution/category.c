@@ -1,4 +1,4 @@
-/* The category of an allocation.  See category.h. */
+/* Finds the category of an allocation.  See category.h. */
 #include "analysis/attribution/category.h"
 
 #include <stdlib.h>
@@ -7,42 +7,43 @@
 #include "analysis/attribution/workspace.h"
 #include "base/base.h"
 
-/* A backward pass began, of the thread of its forward, by autograd's number. */
+/* The start of a backward pass, with its forward's thread by autograd's number. */
 typedef struct pass {
     uint64_t at; /* index of the event */
     uint16_t thread;
 } pass;
 
-/* Of an event that does not come. */
+/* Represents no event. */
 #define NO_EVENT UINT32_MAX
 
 struct ml_categories {
     const ml_causes *causes;      /* borrowed */
     const ml_device_trace *trace; /* borrowed */
     size_t device;
-    ml_estimate *estimate; /* owned; NULL: the recording says what it takes */
+    ml_estimate *estimate; /* owned; NULL: the recording needs no estimates */
     pass *passes;          /* owned; by thread, then time */
     size_t pass_count;
     size_t pass_capacity;
-    /* Owned; of each allocation, the event after it of its own thread that allocates in a
-     * forward (of any thread, where its own has no forward at all), and that allocates
-     * outside any optimizer's step. */
+    /* Owned; by allocation, the next event of its own thread that allocates in a
+     * forward, outside any optimizer's step.  If its thread has no forward, the next of
+     * any thread. */
     uint32_t *next_forward;
     uint32_t *next_other;
     uint8_t *threads;  /* owned; HAS_*, by number */
     bool owners_known; /* it has tagged parameters */
-    uint64_t failed;   /* events up to the last failed request, with it; 0: none */
+    /* number of events up to and with the last failed request; 0: none */
+    uint64_t failed;
 };
 
-/* What a thread has of its own in the recording. */
+/* Features that a thread has in the recording. */
 enum {
     HAS_ALLOCATIONS = 1,
     HAS_FORWARDS = 2,
     HAS_PASS = 4
 };
 
-/* Number of threads whose number is not known, and of all that only run nodes, as
- * autograd's own do: a checkpoint makes nodes there. */
+/* Represents threads without a known number, and threads that only run nodes, such as
+ * autograd's: a checkpoint makes nodes there. */
 #define UNNUMBERED 0
 #define ENGINE UINT16_MAX
 
@@ -70,7 +71,7 @@ compare_passes(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Passes of THREAD, and of those before it, that began before event AT. */
+/* Number of passes of THREAD, and of earlier threads, that began before event AT. */
 static size_t
 rank(const ml_categories *c, uint16_t thread, uint64_t at)
 {
@@ -111,8 +112,8 @@ note_pass(ml_categories *c, size_t index, const ml_event *event)
     return error;
 }
 
-/* The passes, which threads have forwards, and for now as the next forward of each
- * allocation its own phase. */
+/* Finds the passes and the threads with forwards.  Each allocation's next forward is
+ * set to its own phase for now. */
 static int
 go_forward(ml_categories *c)
 {
@@ -143,7 +144,7 @@ go_forward(ml_categories *c)
     return error;
 }
 
-/* NEXT: room for two events of each thread. */
+/* NEXT: room for two events per thread. */
 static void
 go_back(ml_categories *c, uint32_t *next)
 {
@@ -253,7 +254,8 @@ unknown(enum ml_why why)
     return (ml_verdict){ML_CATEGORY_UNKNOWN, (uint8_t)why, true};
 }
 
-/* How many passes of THREAD began from event FROM up to before TO; of more than one, 2. */
+/* How many passes of THREAD began from event FROM up to before TO: 0, 1, or 2 for
+ * more. */
 static unsigned
 passes_between(const ml_categories *c, uint16_t thread, uint64_t from, uint64_t to)
 {
@@ -267,11 +269,12 @@ passes_between(const ml_categories *c, uint16_t thread, uint64_t from, uint64_t 
     return count;
 }
 
-/* What happened from just after an allocation up to the free and with it, on its thread. */
+/* Events from just after an allocation up to and with its free, on its thread. */
 typedef struct during {
     unsigned
-        passes; /* none, one or more; those of threads without a number are anyone's */
-    bool forwards; /* of all threads, where its own has none at all */
+        /* none, one or more; those of unnumbered threads count for every thread */
+        passes;
+    bool forwards; /* of all threads, if its own has none */
     bool others;
 } during;
 
@@ -305,7 +308,7 @@ like_workspace(const ml_categories *c, const ml_lifetime *life)
     return life->requested == ML_NEVER && ml_workspace_has_size(size);
 }
 
-/* Of all threads, which it serves alike. */
+/* Over all threads, because it serves all of them. */
 static bool
 outlives_passes(const ml_categories *c, const ml_lifetime *life)
 {
@@ -341,9 +344,9 @@ judge_seed(const ml_lifetime *life, during in)
                                                        : likely(ML_CATEGORY_GRADIENT);
 }
 
-/* Whether autograd made nodes since on the thread of LIFE, which the last failed request
- * cut off: what the forward pass keeps by then is for a backward pass, unless it may be a
- * workspace. */
+/* Whether autograd made nodes on LIFE's thread after its allocation, up to the last
+ * failed request.  The forward pass then keeps it for a backward pass, unless it may be
+ * a workspace. */
 static bool
 waits_for_pass(const ml_categories *c, const ml_lifetime *life)
 {
@@ -375,8 +378,9 @@ judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *c
     bool outside = cause->phase == ML_PHASE_OTHER && in.forwards && c->estimate == NULL;
     bool freed = freed_by_pass(c, life);
     if (outside) {
-        /* Of an operation's results only the first tells of its node; the graph that the
-         * first pass frees held it last, as it may a batch that the program let go. */
+        /* Only the first of an operation's results identifies its node.  The graph that
+         * the first pass frees was its last holder, as it may be of a batch that the
+         * program released. */
         return likely(freed && in.passes <= 1 ? ML_CATEGORY_ACTIVATION
                                               : ML_CATEGORY_OTHER);
     }
@@ -410,7 +414,7 @@ judge(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
     if (cause->communication) {
         return exact(ML_CATEGORY_COMMUNICATION);
     }
-    /* What a model's own work made is no batch, whatever it is given to next. */
+    /* The result of a model's own work is no batch, whatever module gets it next. */
     uint32_t stack = ml_events_stack(&c->trace->events, life->birth - 1);
     bool outside = ml_causes_facts(c->causes)->of[stack].scope == ML_SCOPE_NONE;
     if (given && outside &&
@@ -426,7 +430,7 @@ judge(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
     if (!ml_causes_know_passes(c->causes)) {
         return unknown(ML_WHY_PASSES);
     }
-    /* Not by the phase: the flag is what passes are counted by. */
+    /* The flag, not the phase: passes are counted by the flag. */
     if (is_backward(c, life->birth - 1)) {
         return judge_backward(c, life, cause, in);
     }
@@ -436,8 +440,8 @@ judge(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
     return judge_forward(c, life, cause, in);
 }
 
-/* What estimates tell of a block that a program made outside any optimizer's step and any
- * pass; UNKNOWN: nothing. */
+/* The estimate for a block made outside any optimizer's step and any pass; UNKNOWN:
+ * none. */
 static enum ml_category
 estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
 {
@@ -466,7 +470,7 @@ estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
     }
     if (cause->phase == ML_PHASE_FORWARD && in.passes == 0 && waits_for_pass(c, life) &&
         life->requested > c->failed) {
-        /* It went as the error did. */
+        /* It vanished with the error. */
         return ML_CATEGORY_ACTIVATION;
     }
     if (!outside) {
@@ -517,12 +521,12 @@ ml_cause_name_owner(ml_cause *cause, const ml_lifetime *life, const ml_verdict *
     }
     else if (life->tag != ML_CATEGORY_COUNT && life->tag != ML_CATEGORY_INPUT &&
              cause->module == 0) {
-        /* A name is what a module calls it; a state's is its optimizer's. */
+        /* A tag's name is a module's; a state's name is its optimizer's. */
         bool nobodys = life->name == 0 || life->tag == ML_CATEGORY_OPTIMIZER_STATE;
         cause->no_module = nobodys ? ML_NO_MODULE_OWNER : ML_NO_MODULE_UNNAMED;
     }
     if (verdict->category == ML_CATEGORY_WORKSPACE) {
-        /* It serves whoever comes, not who came first. */
+        /* It serves all modules, not only the first. */
         cause->module = 0;
         cause->no_module = ML_NO_MODULE_LIBRARY;
     }

@@ -1,34 +1,34 @@
-/* The category of an allocation: the purpose of its memory.
+/* Finds the category of an allocation: the purpose of its memory.
  *
  * The recording's tags come first, and are exact.  Exception: a block passed to a
- * module is INPUT only if it was made outside any module's call and any pass or step.
+ * module is INPUT only if it was allocated outside any module's call, pass and step.
  * All other rules follow from the events:
  *
  *   before the first event    BEFORE_RECORDING
- *   in torch.distributed      COMMUNICATION, but for a DTensor's operators
- *   in an optimizer's step    TEMPORARY, freed before anything else allocates; else
+ *   in torch.distributed      COMMUNICATION, except for a DTensor's operators
+ *   in an optimizer's step    TEMPORARY, if freed before anything else allocates; else
  *                             OPTIMIZER_STATE (not exact)
- *   in a backward pass        TEMPORARY, freed by the same; of these ACTIVATION, what
- *                             the module calls of a checkpoint made and the pass itself
- *                             freed; GRADIENT, what outlives the pass where parameters
- *                             are known (not exact)
- *   by backward() before it   TEMPORARY, the gradient that it begins with, freed before the
- *                             next forward; else GRADIENT (not exact)
- *   elsewhere                 OTHER, made outside any forward and alive when one begins;
- *                             ACTIVATION, where the first pass since frees that (neither
- *                             is exact);
- *                             ACTIVATION, freed by a pass, or alive when exactly one
- *                             pass began before its free, where parameters are known;
- *                             TEMPORARY, freed before the next pass began;
- *                             ACTIVATION, kept by a forward that ran out of memory (not
- *                             exact)
+ *   in a backward pass        TEMPORARY, if freed by the same pass; of these ACTIVATION,
+ *                             if allocated by a checkpoint's module calls and freed by
+ *                             the pass itself; GRADIENT, if it outlives the pass and
+ *                             parameters are known (not exact)
+ *   by backward() before it   TEMPORARY, the gradient the pass begins with, if freed
+ *                             before the next forward; else GRADIENT (not exact)
+ *   elsewhere                 OTHER, if allocated outside any forward and alive when one
+ *                             begins; ACTIVATION instead, if the first pass since frees
+ *                             it (neither is exact);
+ *                             ACTIVATION, if freed by a pass, or if exactly one pass
+ *                             began in its life and parameters are known;
+ *                             TEMPORARY, if freed before the next pass began;
+ *                             ACTIVATION, if kept by a forward that ran out of memory
+ *                             (not exact)
  *
- *   what has the size that torch gives to the workspace of a cuBLAS handle, is never
- *   freed, and would be GRADIENT, or saw more than one pass, of whatever thread, or has
- *   a size that hardly a tensor has: WORKSPACE (not exact)
+ * A block is WORKSPACE (not exact) if it has the size that torch gives to the workspace
+ * of a cuBLAS handle, is never freed, and either would be GRADIENT, or saw more than one
+ * pass of any thread, or has a size that hardly any tensor has.
  *
- * Where the recording has nothing of autograd, the passes are those of stack_signs.h, and the
- * rules of estimate.h come first: nothing is exact then.
+ * In a recording without autograd events the passes are those of stack_signs.h, and the
+ * rules of estimate.h come first; then nothing is exact.
  *
  * All else is UNKNOWN, with a reason.  A backward pass is a run of events made while
  * nodes of one thread's forward ran.  It ends at that thread's next allocation without
@@ -48,7 +48,7 @@
     XX(SEVERAL, 3, "kept over several backward passes") \
     XX(OWNERS, 4, "kept over a backward pass, and parameters are not known") \
     XX(OUTLIVES, 5, "made by a backward pass that it outlives") \
-    /* In place of SEVERAL, by answers/growth.h. */ \
+    /* Replaces SEVERAL; set by answers/growth.h. */ \
     XX(GROWS, 6, "left behind by each step: it grows")
 
 enum ml_why {
@@ -61,7 +61,7 @@ enum ml_why {
 typedef struct ml_verdict {
     uint8_t category; /* enum ml_category */
     uint8_t why;      /* enum ml_why */
-    bool exact;       /* false: by a rule that other programs could break */
+    bool exact;       /* false: estimated */
 } ml_verdict;
 
 typedef struct ml_categories ml_categories;
@@ -76,8 +76,8 @@ void ml_categories_free(ml_categories *categories); /* takes NULL */
 ml_verdict ml_categories_judge(const ml_categories *categories, const ml_lifetime *life,
                                const ml_cause *cause);
 
-/* Sets CAUSE's module to that of the owner, if LIFE and VERDICT tell it: the owner of a
- * block says more than the call that made it. */
+/* Sets CAUSE's module to the owner's, if LIFE and VERDICT tell it: the owner says more
+ * than the call that made the block. */
 void ml_cause_name_owner(ml_cause *cause, const ml_lifetime *life,
                          const ml_verdict *verdict);
 

@@ -1,4 +1,4 @@
-/* The cause of each allocation.  See cause.h. */
+/* Finds the cause of each allocation.  See cause.h. */
 #include "analysis/attribution/cause.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 typedef struct timeline {
     uint8_t *phases; /* owned; of each event */
     uint32_t *steps; /* owned; of each event */
-    bool *backward;  /* owned; of each event by signs; NULL: flags say it */
+    bool *backward;  /* owned; by event, from signs; NULL: flags tell it */
 } timeline;
 
 struct ml_causes {
@@ -50,8 +50,8 @@ any_backward(const ml_recording *recording)
     return false;
 }
 
-/* BACKWARD: a pass made EVENT.  ADVANCED: autograd made a node on the thread, which EVENT is
- * the first to tell. */
+/* BACKWARD: a pass made EVENT.  ADVANCED: EVENT is the first after autograd made a node
+ * on the thread. */
 static enum ml_phase
 phase_of(const ml_causes *causes, const ml_event *event, bool backward, bool advanced)
 {
@@ -72,15 +72,15 @@ phase_of(const ml_causes *causes, const ml_event *event, bool backward, bool adv
                                                                    : ML_PHASE_UNKNOWN;
 }
 
-/* What was seen of autograd on a thread. */
+/* Autograd's progress on a thread. */
 typedef struct progress {
-    uint64_t next; /* number of its next node, and one: 0 is a thread not seen */
+    uint64_t next; /* 1 + the number of its next node; 0: thread not seen */
     bool passed;   /* a backward pass ran since its last allocation */
 } progress;
 
-/* Between an operation's node and its result may come the segment that it needs, and
- * a free: they do not tell whose the node was.  Behind a backward pass no operation
- * of the forward is under way, and a free tells of nodes that made nothing. */
+/* Between an operation's node and its result there may be its segment, and a free;
+ * these do not tell whose node it was.  After a backward pass no forward operation is
+ * in progress, and a free shows nodes that allocated nothing. */
 static void
 find_phases(const ml_causes *causes, size_t device, progress *of_threads)
 {
@@ -113,7 +113,7 @@ find_phases(const ml_causes *causes, size_t device, progress *of_threads)
 
 /* ---- Steps ---- */
 
-/* By the marks that were set when steps ended. */
+/* By the notes of the ends of steps. */
 static bool
 steps_by_notes(const ml_recording *recording, const ml_device_trace *trace,
                uint32_t *steps)
@@ -139,7 +139,7 @@ steps_by_notes(const ml_recording *recording, const ml_device_trace *trace,
     return any;
 }
 
-/* A step ends where the optimizer has been at work and something else allocates. */
+/* A step ends when the optimizer has run and something else allocates. */
 static void
 steps_by_phases(const ml_device_trace *trace, const uint8_t *phases, uint32_t *steps)
 {
@@ -254,7 +254,7 @@ no_line_of(const ml_event *event)
     return flags & ML_EVENT_CONTEXT ? ML_NO_LINE_EMPTY : ML_NO_LINE_NOT_RECORDED;
 }
 
-/* Takes the line from STACK, if it has one. */
+/* Sets the line from STACK, if it has one. */
 static void
 name_line(const ml_causes *causes, ml_cause *cause, uint32_t stack, enum ml_how how)
 {
@@ -262,7 +262,7 @@ name_line(const ml_causes *causes, ml_cause *cause, uint32_t stack, enum ml_how 
     cause->stack = stack;
     cause->how = ML_HOW_NONE;
     if (line.place < ML_PLACE_NATIVE) {
-        /* A place in somebody's library is no line to go to. */
+        /* A place in a library is no line of the user's. */
         uint32_t model = causes->facts.of[stack].model;
         cause->frame = line.frame;
         cause->model = model != 0 ? model : line.frame;
@@ -270,7 +270,7 @@ name_line(const ml_causes *causes, ml_cause *cause, uint32_t stack, enum ml_how 
     }
 }
 
-/* Takes the module from STACK, or why there is none. */
+/* Sets the module from STACK, or the reason for none. */
 static void
 name_module(const ml_causes *causes, ml_cause *cause, uint32_t stack)
 {
@@ -285,7 +285,7 @@ name_module(const ml_causes *causes, ml_cause *cause, uint32_t stack)
     }
 }
 
-/* Takes the line from the operation that made a node. */
+/* Sets the line from the operation that made the node. */
 static void
 name_forward(const ml_causes *causes, ml_cause *cause, ml_forward_match forward)
 {

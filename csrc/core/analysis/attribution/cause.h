@@ -31,12 +31,12 @@ enum ml_phase {
 
 /* How a line is known. */
 #define ML_HOWS(XX) \
-    XX(NONE, 0, "") /* it is not */ \
+    XX(NONE, 0, "") /* unknown */ \
     XX(FRAMES, 1, "frames") \
     XX(NODE, 2, "node")          /* of the autograd node's forward operation */ \
-    XX(LIKELY, 3, "likely")      /* of it, unless it worked in place */ \
-    XX(NEAR, 4, "near")          /* of it too, between two lines: it left no event */ \
-    XX(CALL, 5, "backward_call") /* only the line that called backward() */
+    XX(LIKELY, 3, "likely")      /* the node's, unless it worked in place */ \
+    XX(NEAR, 4, "near")          /* between two lines: the operation left no event */ \
+    XX(CALL, 5, "backward_call") /* only the line that called backward() is known */
 
 enum ml_how {
 #define XX(name, number, text) ML_HOW_##name = (number),
@@ -64,10 +64,10 @@ enum ml_no_line {
     ML_NO_LINE_COUNT = 0 ML_NO_LINES(ML_NUMBERED_ONE)
 };
 
-/* Why a block has no module.  The first in the list mean that the block is outside any
- * module; with the others its module is not known. */
+/* Why a block has no module.  The first ones mean that the block is outside any module;
+ * the others, that its module is unknown. */
 #define ML_NO_MODULES(XX) \
-    XX(NONE, 0, "") /* it has one */ \
+    XX(NONE, 0, "") /* it has a line */ \
     XX(CALL, 1, "outside any module's call") \
     XX(OPTIMIZER, 2, "in an optimizer's step") \
     XX(OWNER, 3, "its owner is in no module") \
@@ -85,10 +85,10 @@ enum ml_no_module {
 };
 
 typedef struct ml_cause {
-    uint32_t stack;    /* that names the line; 0: none */
+    uint32_t stack;    /* the stack with the line; 0: none */
     uint32_t frame;    /* frame id of the line; 0: none */
     uint32_t model;    /* frame id of the model's own line in STACK, or FRAME */
-    uint32_t until;    /* frame id; with ML_HOW_NEAR the last line that it could be */
+    uint32_t until;    /* frame id; with ML_HOW_NEAR the last possible line */
     uint32_t module;   /* string: path of the innermost module; 0: none */
     uint32_t step;     /* number of the training step */
     uint8_t no_module; /* enum ml_no_module */
@@ -96,7 +96,7 @@ typedef struct ml_cause {
     uint8_t how;       /* enum ml_how */
     uint8_t no_line;   /* enum ml_no_line */
     bool recomputed;   /* by a module's call inside a backward pass */
-    bool seed;         /* by backward() itself: the gradient that it begins with */
+    bool seed;         /* the gradient with which backward() begins */
     bool communication;
 } ml_cause;
 
@@ -111,16 +111,16 @@ ml_cause ml_causes_of(const ml_causes *causes, size_t device, size_t index);
 /* The cause of a block from before the recording, with the stack of its allocation or
  * 0. */
 ml_cause ml_causes_before(const ml_causes *causes, uint32_t stack);
-/* Its phase, without the search for its line. */
+/* Its phase, without searching for its line. */
 enum ml_phase ml_causes_phase(const ml_causes *causes, size_t device, size_t index);
-/* Its step, likewise. */
+/* Its step, without searching for its line. */
 uint32_t ml_causes_step(const ml_causes *causes, size_t device, size_t index);
 /* Whether the recording says which events a backward pass made. */
 bool ml_causes_know_passes(const ml_causes *causes);
 /* Whether a backward pass made event INDEX: by its flag, or by signs. */
 bool ml_causes_is_backward(const ml_causes *causes, size_t device, size_t index);
 const ml_stack_facts *ml_causes_facts(const ml_causes *causes); /* borrowed */
-/* Borrowed; without any where the recording says what a backward pass made. */
+/* Borrowed; empty if the recording marks the events of backward passes. */
 const ml_stack_signs *ml_causes_signs(const ml_causes *causes);
 
 const char *ml_phase_text(unsigned phase);         /* "unknown" for an unknown one */

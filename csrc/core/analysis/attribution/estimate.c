@@ -1,4 +1,4 @@
-/* What lifetimes and sizes say of a device's blocks.  See estimate.h. */
+/* Estimates from the lifetimes and sizes of a device's blocks.  See estimate.h. */
 #include "analysis/attribution/estimate.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include "analysis/attribution/workspace.h"
 #include "base/base.h"
 
-/* What a pass made of SIZE and left. */
+/* Blocks of SIZE that a pass made and left. */
 typedef struct gradient {
     uint64_t size; /* requested bytes */
     uint32_t pass;
@@ -14,7 +14,7 @@ typedef struct gradient {
 } gradient;
 
 struct ml_estimate {
-    gradient *sizes; /* owned; by size, of each the most that one pass left */
+    gradient *sizes; /* owned; by size: the most that one pass left */
     size_t size_count;
     size_t size_capacity;
     bool *inputs;     /* owned; by stack */
@@ -29,8 +29,8 @@ typedef struct search {
     const ml_device_trace *trace;
     size_t device;
     ml_estimate *made;
-    uint32_t *passes; /* owned; of each event how many passes began up to it */
-    uint64_t trained; /* bytes of all sizes, each as often as it is */
+    uint32_t *passes; /* owned; by event: number of passes that began up to it */
+    uint64_t trained; /* sum of the sizes, each times its count */
 } search;
 
 static bool
@@ -66,7 +66,7 @@ find_passes(search *s)
     s->passes[s->trace->event_count] = passes;
 }
 
-/* The first block of a stack tells: a later one may come between two evaluations. */
+/* The first block of a stack decides: a later one may come between two evaluations. */
 static int
 find_inputs(search *s, size_t stacks)
 {
@@ -120,7 +120,7 @@ add_gradient(search *s, uint64_t size, uint32_t pass)
     return error;
 }
 
-/* Of a block that lasts until another pass, or beyond all. */
+/* Whether a block lasts until another pass, or beyond all. */
 static bool
 outlives(const search *s, size_t born, uint32_t requested)
 {
@@ -163,7 +163,7 @@ find_gradients(search *s)
     return error;
 }
 
-/* Leaves of each size the most that one pass left. */
+/* Keeps for each size the most that one pass left. */
 static void
 sum_gradients(search *s)
 {
@@ -203,15 +203,15 @@ find_size(const ml_estimate *made, uint64_t size)
 
 /* ---- Blocks from before the first event ---- */
 
-/* A block of no known category, by how old it is. */
+/* A block of unknown category, ordered by age. */
 typedef struct candidate {
     uint64_t size;
-    uint64_t segment; /* its address; 0 of expandable ones */
+    uint64_t segment; /* its segment's address; 0 for expandable ones */
     uint64_t addr;
     size_t index;
 } candidate;
 
-/* Drivers put new segments below the last ones, torch new blocks above them. */
+/* Drivers put new segments below the last ones; torch puts new blocks above. */
 static int
 compare_candidates(const void *a, const void *b)
 {
@@ -252,7 +252,7 @@ category_by_stack(const search *s, uint32_t stack)
                                        : ML_CATEGORY_BEFORE_RECORDING;
 }
 
-/* Of what does not stay. */
+/* For blocks that are freed. */
 static enum ml_category
 category_by_free(const search *s, uint32_t requested, uint64_t size)
 {
@@ -295,7 +295,7 @@ collect(search *s, candidate *found)
     return count;
 }
 
-/* Whether the trained parameters are among FOUND: most bytes of their sizes. */
+/* Whether FOUND has the trained parameters: most bytes of their sizes. */
 static bool
 holds_trained(const search *s, const candidate *found, size_t count)
 {
@@ -312,7 +312,7 @@ holds_trained(const search *s, const candidate *found, size_t count)
     return bytes > s->trained - s->trained / 4;
 }
 
-/* How many sets of the trained sizes are among FOUND. */
+/* Number of sets of the trained sizes in FOUND. */
 static size_t
 count_sets(const search *s, const candidate *found, size_t count)
 {

@@ -1,4 +1,4 @@
-/* The forward operation that made an autograd node.  See forward_match.h. */
+/* Finds the forward operation that made an autograd node.  See forward_match.h. */
 #include "analysis/attribution/forward_match.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* What a thread was doing when its next node would get number NEXT. */
+/* A thread's activity when its next node would get number NEXT. */
 struct ml_forward_sample {
     uint64_t next;
     uint64_t order;    /* of the event, in time */
@@ -14,11 +14,11 @@ struct ml_forward_sample {
     uint32_t stack;
     uint32_t node;        /* string: its type */
     uint16_t thread;      /* of NEXT */
-    uint16_t node_thread; /* of SEQUENCE; 0: none ran */
+    uint16_t node_thread; /* of SEQUENCE; 0: no node ran */
     bool is_alloc;
 };
 
-/* A gradient of a gradient of a gradient... */
+/* Most orders of nested gradients. */
 #define MOST_NESTED 8
 
 /* ---- Which events tell ---- */
@@ -43,7 +43,7 @@ compare_samples(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* By id of its addresses: the stack of the last allocation at each. */
+/* By address id: the stack of the last allocation there. */
 typedef struct births {
     ml_intern addresses;
     uint64_t *addr; /* owned, as the next */
@@ -86,8 +86,8 @@ keep_birth(births *of, const ml_event *event)
     return 0;
 }
 
-/* Whether frees have stacks of their own.  Recorded with the context of allocations
- * alone, every free shows that of its allocation, which says nothing of the moment. */
+/* Whether frees have stacks of their own.  With the context of allocations alone, a
+ * free shows its allocation's stack, which does not belong to its moment. */
 static int
 frees_tell(const ml_device_trace *trace, bool *out)
 {
@@ -115,7 +115,7 @@ frees_tell(const ml_device_trace *trace, bool *out)
     return result;
 }
 
-/* Whether EVENT saw a counter, and which. */
+/* Whether EVENT shows a counter, and which. */
 static bool
 take_sample(const ml_event *event, bool frees, uint64_t order, ml_forward_sample *out)
 {
@@ -136,7 +136,7 @@ take_sample(const ml_event *event, bool frees, uint64_t order, ml_forward_sample
            (alloc || (frees && ml_action_frees_block(event->action)));
 }
 
-/* Within a device the order is known better than by time. */
+/* Within a device, the order is known more exactly than by time. */
 static uint64_t
 order_of(const ml_recording *recording, size_t device, size_t index)
 {
@@ -186,20 +186,20 @@ take_samples(ml_forward_index *forwards)
 enum {
     KIND_UNSEEN,
     KIND_ALLOCATES,
-    KIND_IN_PLACE, /* it may, or may work in place */
+    KIND_IN_PLACE, /* it may allocate, or work in place */
     KIND_PYTHON,   /* a torch.autograd.Function's */
     KIND_BARE      /* it allocates nothing */
 };
 
-/* Views, and what only works in place. */
+/* Views, and operations that only work in place. */
 static const char bare_types[] =
     " Alias AsStrided Conj Diagonal Expand Fill Lift LiftFresh NegView Permute "
     "ReshapeAlias Select Slice SliceInverse Split SplitWithSizes Squeeze T "
     "Transpose Unbind Unfold UnsafeSplit UnsafeSplitWithSizes UnsafeView "
     "Unsqueeze Values View ViewAsComplex ViewAsReal Zero ";
 
-/* Those of which torch has a form with an underscore, but for the products of matrices,
- * whose form nobody uses for a layer. */
+/* Operations with an in-place form, except matrix products, whose form no layer
+ * uses. */
 static const char in_place_types[] =
     " Abs Acos Acosh Add Addcdiv Addcmul Asin Asinh Atan Atan2 Atanh Bernoulli "
     "Cauchy Ceil Celu Clamp ClampMax ClampMin ConjPhysical Copysign Cos Cosh "
@@ -213,8 +213,8 @@ static const char in_place_types[] =
     "Sin Sinc Sinh Sqrt Sub Tan Tanh Threshold Tril Triu Trunc Uniform "
     "UnsafeIndexPut Xlogy ";
 
-/* The name of a mangled TYPE that torch generated, without the "Backward" and the
- * digits at its end; empty: it is none. */
+/* The name of a mangled TYPE that torch generated, without "Backward" and the digits at
+ * its end; empty: not generated. */
 static ml_string
 generated_name(ml_string type)
 {
@@ -249,7 +249,7 @@ generated_name(ml_string type)
     return name;
 }
 
-/* Whether NAMES, each with spaces around it, has NAME. */
+/* Whether NAMES, separated by spaces, contains NAME. */
 static bool
 has_name(const char *names, ml_string name)
 {
@@ -313,15 +313,14 @@ depth_of(const ml_recording *recording, uint32_t stack)
     return depth;
 }
 
-/* What BEFORE and AFTER have of the innermost function that both are in: where it
- * had come to then.  What ran between them is of these lines or of those between, or
- * of functions that they called. */
+/* The innermost function common to BEFORE and AFTER, and its positions then.  Code
+ * between them ran in these lines, in lines between, or in their callees. */
 static ml_forward_match
 shared_part(const ml_recording *recording, uint32_t before, uint32_t after)
 {
     size_t deep = depth_of(recording, before);
     size_t other = depth_of(recording, after);
-    uint32_t below = 0; /* one further in than BEFORE */
+    uint32_t below = 0; /* the frame inside of it in BEFORE */
     uint32_t after_below = 0;
     for (; deep > other; deep--) {
         below = before;
@@ -347,7 +346,7 @@ shared_part(const ml_recording *recording, uint32_t before, uint32_t after)
 
 /* ---- The operation ---- */
 
-/* A node, and when it ran: what its maker saw comes before. */
+/* A node and the time of its run, which its making precedes. */
 typedef struct sought {
     uint64_t sequence;
     uint64_t order;
@@ -355,8 +354,8 @@ typedef struct sought {
     uint16_t thread;
 } sought;
 
-/* The first sample of THREAD that saw NEXT or more; sample_count or one of another
- * thread where there is none. */
+/* The first sample of THREAD with NEXT or more; if there is none, sample_count or one
+ * of another thread. */
 static size_t
 find_sample(const ml_forward_index *forwards, uint16_t thread, uint64_t next)
 {
@@ -368,7 +367,7 @@ find_sample(const ml_forward_index *forwards, uint16_t thread, uint64_t next)
     return low;
 }
 
-/* Whether a node made SAMPLE, and no Python code that it ran. */
+/* Whether a node made SAMPLE, and not Python code that it ran. */
 static bool
 is_nodes(const ml_forward_index *forwards, const ml_forward_sample *sample)
 {
@@ -376,8 +375,7 @@ is_nodes(const ml_forward_index *forwards, const ml_forward_sample *sample)
            forwards->facts->of[sample->stack].inner.place >= ML_PLACE_NATIVE;
 }
 
-/* Whether AFTER, the first event that saw what follows NODE's number, is of its
- * operation. */
+/* Whether AFTER, the first event after NODE's number, belongs to its operation. */
 static enum ml_forward_match_way
 tells(const ml_forward_index *forwards, const sought *node,
       const ml_forward_sample *after)
@@ -414,13 +412,13 @@ find(const ml_forward_index *forwards, sought node, unsigned nested)
     }
     enum ml_forward_match_way way = tells(forwards, &node, after);
     bool between = way == ML_FORWARD_MATCH_BETWEEN;
-    /* Made before the first event that we have, at a place nobody saw. */
+    /* Made before the first event, at an unknown place. */
     if (between && (before == NULL || before->thread != node.thread)) {
         return nowhere;
     }
     if (is_nodes(forwards, after)) {
-        /* By a pass that is differentiated itself: the place is that of the node
-         * that ran, whatever the line of it. */
+        /* Made by a pass that is itself differentiated: the place is that of the
+         * running node. */
         if (between &&
             (!is_nodes(forwards, before) || before->node_thread != after->node_thread ||
              before->sequence != after->sequence)) {

@@ -21,20 +21,21 @@ typedef struct ml_forward_index {
     const ml_stack_facts *facts;   /* borrowed */
     ml_forward_sample *samples;    /* owned; by thread, number and time */
     size_t sample_count;
-    uint8_t *kinds; /* owned; by string id of a node's type: what its forward does */
+    uint8_t *kinds; /* owned; by string id of a node's type: its forward's behaviour */
 } ml_forward_index;
 
 enum ml_forward_match_way {
     ML_FORWARD_MATCH_NOWHERE, /* not known */
     ML_FORWARD_MATCH_EXACT,
-    ML_FORWARD_MATCH_LIKELY, /* unless it worked in place, and another one came right behind */
+    /* unless it worked in place, and another followed at once */
+    ML_FORWARD_MATCH_LIKELY,
     ML_FORWARD_MATCH_BETWEEN
 };
 
 typedef struct ml_forward_match {
     uint32_t stack; /* 0: not known */
-    /* With BETWEEN: the place is between STACK and this stack, which is as deep and of
-     * the same function, or is STACK. */
+    /* With BETWEEN: the place is between STACK and this stack, which has the same depth
+     * and function, or is STACK. */
     uint32_t until;
     uint8_t way; /* enum ml_forward_match_way */
 } ml_forward_match;

@@ -1,4 +1,4 @@
-/* Frames by what they say.  See frame_lines.h. */
+/* Finds equal frames.  See frame_lines.h. */
 #include "analysis/attribution/frame_lines.h"
 
 int

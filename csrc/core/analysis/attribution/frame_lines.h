@@ -1,6 +1,5 @@
-/* Frames by file, line and function.  A recording may have equal frames several times.
- *
- * Finds equal frames; it does not know what is summed by them. */
+/* Frames by file, line and function.  A recording may have equal frames several
+ * times. */
 #ifndef ML_FRAME_LINES_H
 #define ML_FRAME_LINES_H
 
@@ -9,9 +8,9 @@
 
 typedef struct ml_frame_lines {
     const ml_recording *recording; /* borrowed */
-    uint32_t *firsts; /* owned; of each frame what was answered, plus 1; 0: not asked */
+    uint32_t *firsts; /* owned; by frame: 1 + the answer; 0: not requested yet */
     ml_intern interned;
-    uint32_t *asked; /* owned; the frame first asked for of each that is interned */
+    uint32_t *asked; /* owned; by interned entry: the frame first requested */
     size_t asked_capacity;
 } ml_frame_lines;
 
@@ -20,8 +19,8 @@ typedef struct ml_frame_lines {
 int ml_frame_lines_init(ml_frame_lines *lines, const ml_recording *recording);
 void ml_frame_lines_fini(ml_frame_lines *lines);
 
-/* *FIRST is the frame id for all frames equal to FRAME: the one that was first asked
- * for.  0 or ML_ENOMEM. */
+/* *FIRST is the frame id that represents all frames equal to FRAME: the first one
+ * requested.  0 or ML_ENOMEM. */
 int ml_frame_lines_first(ml_frame_lines *lines, uint32_t frame, uint32_t *first);
 
 #endif

@@ -1,4 +1,4 @@
-/* Modules that repeat.  See module_repeats.h. */
+/* Finds modules that repeat.  See module_repeats.h. */
 #include "analysis/attribution/module_repeats.h"
 
 #include <string.h>
@@ -47,8 +47,8 @@ ml_repeats_fini(ml_repeats *repeats)
     *repeats = (ml_repeats){0};
 }
 
-/* The family of paths that begin with BEFORE and have a number there; *FAMILY.  1, 0 where
- * there are too many, or ML_ENOMEM. */
+/* *FAMILY: the family of paths that begin with BEFORE and then have a number.  1; 0:
+ * too many families; or ML_ENOMEM. */
 static int
 find_family(ml_repeats *repeats, ml_string before, uint32_t *family)
 {
@@ -72,7 +72,7 @@ find_family(ml_repeats *repeats, ml_string before, uint32_t *family)
     return 1;
 }
 
-/* Likewise of the instance PATH, whose number begins at NUMBER. */
+/* The same for the instance PATH, whose number begins at NUMBER. */
 static int
 find_instance(ml_repeats *repeats, ml_string path, size_t number, uint32_t *instance)
 {

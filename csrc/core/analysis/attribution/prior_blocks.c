@@ -1,4 +1,4 @@
-/* What is known of blocks from before a recording's first event.  See
+/* Finds facts about blocks from before a recording's first event.  See
  * prior_blocks.h. */
 #include "analysis/attribution/prior_blocks.h"
 

@@ -9,7 +9,7 @@
 
 typedef struct ml_prior_block {
     uint64_t addr; /* first, for ml_find_address */
-    /* As they were when the events were overwritten; the stack is that of the block. */
+    /* As when the events were overwritten; the stack is the block's. */
     ml_cause cause;
     ml_verdict verdict;
 } ml_prior_block;

@@ -10,7 +10,7 @@
 
 #include "recording/recording.h"
 
-/* Whose code a frame is, best first. */
+/* The owner of a frame's code, best first. */
 enum ml_frame_place {
     ML_PLACE_USER,
     ML_PLACE_PACKAGE, /* installed, but neither torch nor Python's own */
@@ -19,7 +19,7 @@ enum ml_frame_place {
     ML_PLACE_NONE     /* no frame */
 };
 
-/* The work of the innermost frame that tells it. */
+/* The kind of work, from the innermost frame that tells it. */
 enum ml_scope {
     ML_SCOPE_NONE,
     ML_SCOPE_MODULE,   /* the call of an nn.Module */
@@ -34,21 +34,21 @@ typedef struct ml_standing {
 
 typedef struct ml_stack_fact {
     ml_standing whole;
-    /* Of the frames inside the innermost run of autograd's engine; without an engine,
-     * of all frames.  They tell the work done in a backward pass, not the line that
-     * called it. */
+    /* The frames inside the innermost run of autograd's engine; without an engine, all
+     * frames.  They show the work of a backward pass, not the line that called it. */
     ml_standing inner;
-    uint32_t module;       /* string: of the innermost frame of these that has one */
-    uint32_t outer_module; /* string: of the outermost */
-    /* Frame: the innermost of them that is the user's or an installed package's, as that of
-     * a model in a library; 0: none. */
+    uint32_t module;       /* string: of the innermost of these frames that has one */
+    uint32_t outer_module; /* string: of the outermost one */
+    /* Frame: the innermost of these that is the user's or an installed package's, such
+     * as a model's in a library; 0: none. */
     uint32_t model;
-    uint8_t scope;      /* enum ml_scope, of these */
-    bool engine;        /* the engine runs, below these */
-    bool seed;          /* of these: backward() makes the gradient it begins with */
-    bool function;      /* of these: in the forward of a torch.autograd.Function */
-    bool communication; /* of these: in torch.distributed, outside any module in it, and
-                         * more than an operator on a DTensor */
+    uint8_t scope; /* enum ml_scope of these frames */
+    bool engine;   /* the engine runs outside of these frames */
+    bool seed;     /* of these frames: backward() makes its first gradient */
+    bool function; /* of these frames: in the forward of a torch.autograd.Function */
+    /* of these frames: in torch.distributed, outside any module in it, and more than an
+     * operator on a DTensor */
+    bool communication;
 } ml_stack_fact;
 
 typedef struct ml_stack_facts {

@@ -1,4 +1,5 @@
-/* What stacks say where a recording has nothing of autograd.  See stack_signs.h. */
+/* Derives signs of autograd from stacks, for recordings without autograd's numbers.
+ * See stack_signs.h. */
 #include "analysis/attribution/stack_signs.h"
 
 #include <string.h>
@@ -60,15 +61,17 @@ knows_autograd(const ml_recording *recording)
 typedef struct search {
     const ml_recording *recording;
     const ml_stack_facts *facts;
-    /* Of each stack the outermost and the innermost with a Python frame; 0: none; owned. */
+    /* By stack, the outermost and the innermost one with a Python frame; 0: none;
+     * owned. */
     uint32_t *roots;
     uint32_t *inners;
     uint8_t *of;
-    int64_t buffers; /* line of torch's Module._apply that moves buffers; 0: not seen */
-    bool begins;     /* a stack begins as those of a program's threads do */
+    /* the line of torch's Module._apply that moves buffers; 0: not seen */
+    int64_t buffers;
+    bool begins; /* a stack begins like those of a program's threads */
 } search;
 
-/* What the frame of STACK alone says. */
+/* The signs of the frame of STACK alone. */
 static bool
 begins_thread(const search *s, uint32_t stack)
 {
@@ -84,8 +87,8 @@ is_apply(const search *s, uint32_t stack)
            ml_string_holds(file_of(s->recording, stack), "torch/nn/modules/module.py");
 }
 
-/* torch's Module._apply moves parameters, then their gradients, then buffers, from lines
- * in this order, and calls itself for the modules within. */
+/* torch's Module._apply moves parameters, then their gradients, then buffers, from
+ * lines in this order, and calls itself for submodules. */
 static void
 find_buffers(search *s)
 {
@@ -116,7 +119,7 @@ makes_model(ml_string file, ml_string name)
            is_any(name, of_any);
 }
 
-/* The innermost frame that tells holds. */
+/* The innermost frame with a sign decides. */
 static uint8_t
 work_of(const search *s, uint32_t stack, uint8_t caller)
 {
@@ -169,7 +172,7 @@ find_work(search *s)
     }
 }
 
-/* Code of torch that autograd calls from its own threads. */
+/* torch's code that autograd calls from its own threads. */
 static bool
 is_called_back(const search *s, uint32_t root)
 {
@@ -188,8 +191,8 @@ is_backward(const search *s, uint32_t stack)
     return root == 0 || (s->begins ? !begins_thread(s, root) : is_called_back(s, root));
 }
 
-/* Whether Python code called a module or an optimizer, or a backward pass allocates beside
- * it: of a program that does nothing of this there is nothing to estimate. */
+/* Whether Python code called a module or an optimizer, or a backward pass allocates:
+ * without these, there is nothing to estimate. */
 static bool
 trains(const search *s)
 {
@@ -255,14 +258,14 @@ ml_stack_signs_fini(ml_stack_signs *signs)
 
 /* ---- Events ---- */
 
-/* With context="alloc" torch gives a free the stack of its block's allocation: frees among
- * a pass's allocations then mostly look as if the program made them. */
+/* With context="alloc" torch gives a free its allocation's stack.  Frees among a pass's
+ * allocations then mostly look like the program's. */
 static bool
 frees_have_stacks(const ml_stack_signs *signs, const ml_device_trace *trace)
 {
     size_t counts[2] = {
-        0}; /* of others and of the pass's own, between its allocations */
-    size_t waiting[2] = {0}; /* since the last allocation, which was a pass's */
+        0}; /* by others and by the pass itself, between its allocations */
+    size_t waiting[2] = {0}; /* since the pass's last allocation */
     bool passing = false;
     for (size_t i = 0; i < trace->event_count; i++) {
         unsigned action = ml_events_action(&trace->events, i);

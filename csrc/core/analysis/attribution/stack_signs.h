@@ -1,9 +1,10 @@
-/* What stacks say where a recording has nothing of autograd: torch's own snapshots.
+/* Signs of autograd in stacks, for recordings without autograd's numbers: torch's own
+ * snapshots.
  *
- * Owns which events count as those of a backward pass then, and which frames make a model.
- * Autograd's threads run no Python code of their own.  So a stack without Python frames is
- * theirs, as is one whose outermost Python frame is none that a program's thread begins
- * with: a checkpoint's, a hook's, a custom function's.  Programs can break these rules. */
+ * Owns which events then count as a backward pass's, and which frames make a model.
+ * Autograd's threads run no Python code of their own.  So a stack without Python frames
+ * is theirs.  So is one whose outermost Python frame does not begin a program's thread:
+ * a checkpoint's, a hook's, a custom function's.  Programs can break these rules. */
 #ifndef ML_STACK_SIGNS_H
 #define ML_STACK_SIGNS_H
 
@@ -14,7 +15,7 @@ enum ml_stack_sign {
     ML_SIGN_BACKWARD = 1, /* of a backward pass */
     ML_SIGN_PARAMETER = 2,
     ML_SIGN_BUFFER = 4,    /* a model's tensors are made, moved or loaded */
-    ML_SIGN_OPTIMIZER = 8, /* an optimizer's code, whatever it does */
+    ML_SIGN_OPTIMIZER = 8, /* an optimizer's code of any kind */
     ML_SIGN_CLEARS = 16    /* zero_grad() */
 };
 
@@ -28,7 +29,7 @@ int ml_stack_signs_init(ml_stack_signs *signs, const ml_recording *recording,
                         const ml_stack_facts *facts);
 void ml_stack_signs_fini(ml_stack_signs *signs);
 
-/* Sets BACKWARD, of each event of TRACE, to whether a backward pass made it. */
+/* Sets BACKWARD, by event of TRACE: whether a backward pass made it. */
 void ml_stack_signs_find_passes(const ml_stack_signs *signs,
                                 const ml_device_trace *trace, bool *backward);
 

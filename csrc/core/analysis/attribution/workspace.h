@@ -1,5 +1,5 @@
-/* The workspaces of cuBLAS, by their sizes: torch keeps one for each handle and stream, for
- * the whole run. */
+/* The workspaces of cuBLAS, recognised by size: torch keeps one for each handle and
+ * stream, for the whole run. */
 #ifndef ML_WORKSPACE_H
 #define ML_WORKSPACE_H
 

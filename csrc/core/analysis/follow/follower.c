@@ -1,5 +1,4 @@
-/* A .mlab file that is followed: opening it, looks at it, and their answers.  See
- * follower.h. */
+/* Follows a .mlab file: opens it, polls it, answers.  See follower.h. */
 #include "analysis/follow/follower.h"
 
 #include <errno.h>
@@ -107,14 +106,14 @@ ml_follower_poll(ml_follower *live, uint64_t events, ml_follower_news *news,
     if (ml_mlab_input_of(&input, &live->descriptor) < 0) {
         return ML_EIO;
     }
-    /* What was read stays, and what is there now is none of it. */
+    /* The part read so far stays; the file's current contents do not belong to it. */
     news->cut = input.bytes < live->input.bytes ||
                 mlab_read_header(&input, &header, &ignored) < 0 ||
                 header.checksum != live->header.checksum;
     int result = 0;
     if (!news->cut) {
         live->input = input;
-        /* As it was before the chunks are read: what it counts is in them. */
+        /* The header from before the chunks are read: its counts cover only these. */
         live->header = header;
         mlab_take_header(live->reader, &header, input.bytes);
         result = follower_read_on(live, events, &news->more, error);

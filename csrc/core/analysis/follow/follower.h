@@ -13,25 +13,25 @@
 
 typedef struct ml_follower ml_follower;
 
-/* The default for the least number of events kept, of all devices. */
+/* Default for the fewest events kept, over all devices. */
 #define ML_FOLLOWER_EVENTS ((size_t)1 << 19)
 
 typedef struct ml_follower_news {
-    bool more;           /* the file has more than was read now */
-    bool cut;            /* it is shorter than what was read: what was read stays */
+    bool more;           /* the file has more bytes than were read */
+    bool cut;            /* it is shorter than before: the part read stays */
     uint64_t read_bytes; /* of the file, so far */
     uint64_t bytes;      /* of the file */
     uint64_t events;     /* read so far, of all devices */
-    uint64_t gone;       /* of these, those that made room */
+    uint64_t gone;       /* of these, those dropped */
 } ml_follower_news;
 
-/* The most allocated bytes in each of some spans of equal time, since the first event.
- * The newest span's may still grow. */
+/* The most allocated bytes in each of several spans of equal time, since the first
+ * event.  The newest span's may still grow. */
 #define ML_FOLLOWER_COLUMNS 512u
 
 typedef struct ml_follower_history {
     uint64_t start;     /* unix ns */
-    uint64_t column_ns; /* 0: no event came yet */
+    uint64_t column_ns; /* 0: no event yet */
     size_t count;
     uint64_t most[ML_FOLLOWER_COLUMNS];
 } ml_follower_history;
@@ -44,8 +44,8 @@ void ml_follower_close(ml_follower *live); /* takes NULL */
 /* The open file, borrowed. */
 int ml_follower_descriptor(const ml_follower *live);
 
-/* Reads on, EVENTS events or little more.  0; ML_EIO with errno; or ML_E* with *ERROR,
- * after which nothing more is answered. */
+/* Reads on, about EVENTS events.  0; ML_EIO with errno; or ML_E* with *ERROR, after
+ * which there are no more answers. */
 int ml_follower_poll(ml_follower *live, uint64_t events, ml_follower_news *news,
                      ml_read_error *error);
 

@@ -1,5 +1,5 @@
-/* Making room in a recording that is followed: the older half of the events goes,
- * and what it said of the blocks that outlive it stays.  See follower.h. */
+/* Drops the older half of the events of a followed recording, and keeps their facts
+ * about the blocks that outlive them.  See follower.h. */
 #include <string.h>
 
 #include "analysis/answers/peak.h"
@@ -7,19 +7,19 @@
 #include "ledger/replay/replay.h"
 #include "ledger/replay/unordered_events.h"
 
-/* A recording of all that is kept, and what it takes to go back from its ids. */
+/* A recording of everything kept, and the way back from its ids. */
 typedef struct past {
     ml_follower *live;
     mlab_reader *whole;   /* owned; finished */
     uint32_t *raw_stacks; /* owned; by stack id of its recording, ids of the file */
-    uint64_t positions[ML_DEVICE_MAX]; /* events that go */
-    ml_peak *there[ML_DEVICE_MAX];     /* owned; the memory behind these */
-    mlab_start starts[ML_DEVICE_MAX];  /* owned; the same, with what is free */
+    uint64_t positions[ML_DEVICE_MAX]; /* events to drop */
+    ml_peak *there[ML_DEVICE_MAX];     /* owned; the memory after these */
+    mlab_start starts[ML_DEVICE_MAX];  /* owned; the same with free blocks */
 } past;
 
 /* ---- Forgetting ---- */
 
-/* The last of DEVICE's places that is not behind event INDEX; 0 where there is none. */
+/* The last of DEVICE's places up to event INDEX; 0 if there is none. */
 static size_t
 place_at(const mlab_reader *reader, unsigned device, uint64_t index)
 {
@@ -32,7 +32,7 @@ place_at(const mlab_reader *reader, unsigned device, uint64_t index)
     return at;
 }
 
-/* The events of DEVICE's lane before the one at INDEX of those that are kept. */
+/* The number of events of DEVICE's lane before kept event INDEX. */
 static uint64_t
 ordinal_at(const mlab_reader *reader, unsigned device, uint64_t index)
 {
@@ -83,8 +83,7 @@ follower_forget(ml_follower *live, unsigned device, size_t count)
 
 /* ---- Where to cut ---- */
 
-/* Between two steps where that can be, when hardly anything waits for a backward
- * pass. */
+/* Between two steps if possible, when hardly any block waits for a backward pass. */
 static void
 choose(past *of)
 {
@@ -219,7 +218,7 @@ keep_frame(const past *of, uint32_t frame, ml_frame *kept)
     return result < 0 ? result : keep_text(of, from->filename, &kept->filename);
 }
 
-/* Of a block whose own allocation goes: STACK becomes that of the file. */
+/* For a block whose own allocation is dropped: STACK becomes the file's. */
 static int
 make_prior_block(const past *of, unsigned device, const ml_peak_block *block,
                  follower_prior_block *prior_block, uint32_t *stack)
@@ -244,7 +243,7 @@ make_prior_block(const past *of, unsigned device, const ml_peak_block *block,
                                   &prior_block->prior_block.cause.module);
 }
 
-/* What was known of a block before: its prior_block, if it has one, and its stack. */
+/* The earlier facts about a block: its prior_block, if any, and its stack. */
 static const follower_prior_block *
 known_prior_block(const past *of, unsigned device, uint64_t addr, uint32_t *stack)
 {
@@ -261,7 +260,8 @@ known_prior_block(const past *of, unsigned device, uint64_t addr, uint32_t *stac
                : NULL;
 }
 
-/* The prior blocks of DEVICE into PRIOR_BLOCKS, and their stacks into its new start. */
+/* Puts the prior blocks of DEVICE into PRIOR_BLOCKS, and their stacks into its new
+ * start. */
 static int
 keep_prior_blocks(past *of, unsigned device, follower_prior_blocks *prior_blocks)
 {
@@ -301,7 +301,7 @@ keep_prior_blocks(past *of, unsigned device, follower_prior_blocks *prior_blocks
     return result;
 }
 
-/* Whether TAG, at a place before the cut, is of a block that is there then. */
+/* Whether TAG, before the cut, is of a block that is live there. */
 static bool
 lasts(const past *of, const mlab_tag *tag, uint64_t index)
 {
@@ -317,7 +317,7 @@ lasts(const past *of, const mlab_tag *tag, uint64_t index)
            (block->event < 0 || (uint64_t)block->event < index);
 }
 
-/* Those of blocks that are gone go, and the others move to the new start. */
+/* Drops tags of dead blocks, and moves the others to the new start. */
 static void
 keep_tags(past *of, const uint64_t *ordinals, const uint64_t *times)
 {
@@ -342,7 +342,7 @@ keep_tags(past *of, const uint64_t *ordinals, const uint64_t *times)
     reader->tag_count = count;
 }
 
-/* Samples and regions of the past are shown by nobody. */
+/* Old samples and regions are not shown. */
 static void
 keep_notes(past *of)
 {
@@ -370,7 +370,7 @@ keep_peaks(past *of, unsigned device)
 #undef XX
 }
 
-/* From here on nothing fails. */
+/* Cannot fail from here on. */
 static void
 forget(past *of, follower_prior_blocks *prior_blocks)
 {
@@ -401,7 +401,7 @@ forget(past *of, follower_prior_blocks *prior_blocks)
             kept.head.events = ordinals[d];
             live->begun[d] = ordinals[d];
         }
-        of->starts[d] = *start; /* to be freed */
+        of->starts[d] = *start; /* the caller frees it */
         *start = kept;
         follower_prior_blocks old = live->prior_blocks[d];
         live->prior_blocks[d] = prior_blocks[d];
@@ -442,7 +442,7 @@ follower_condense(ml_follower *live)
     }
     of->live = live;
     if (!live->reader->ordered && kept->device_count > 0) {
-        /* In the order in which the recording has them. */
+        /* In the recording's order. */
         result = ml_unordered_events_sort(kept->devices[0].events.plain,
                                           kept->devices[0].event_count);
     }

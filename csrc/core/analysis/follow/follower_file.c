@@ -1,14 +1,14 @@
-/* Reading a .mlab file on, from where the last look ended.  See follower.h.
+/* Continues reading a .mlab file where the last look ended.  See follower.h.
  *
- * A lane writes its chunks one after the other, so that of one whose successor is seen
- * nothing is to come.  Where pieces were looked at before a chunk was begun in them, a
- * gap between the indexes of a lane is looked into again before it counts as one. */
+ * A lane writes its chunks one after the other, so a chunk with a successor is
+ * complete.  A piece may have been inspected before its chunk was begun.  So a gap in a
+ * lane's indexes is inspected again before it counts. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "analysis/follow/follower_parts.h"
 
-/* Pieces of the file that are looked at before what they hold is read. */
+/* Pieces of the file that are inspected before their contents are read. */
 #define LIST_MOST 256u
 
 static int
@@ -27,7 +27,7 @@ compare_chunks(const void *a, const void *b)
 
 /* ---- Pieces ---- */
 
-/* Looks at the piece at OFFSET.  ML_EFULL: it is no chunk yet. */
+/* Inspects the piece at OFFSET.  ML_EFULL: not a chunk yet. */
 static int
 look_at(ml_follower *live, uint64_t offset)
 {
@@ -72,7 +72,7 @@ look_again(ml_follower *live)
     return 0;
 }
 
-/* What was read leaves, and what its lane has passed: that is there twice. */
+/* Drops chunks that were read, and duplicates that their lane has passed. */
 static void
 drop_read(ml_follower *live)
 {
@@ -88,7 +88,7 @@ drop_read(ml_follower *live)
     live->queue_count = count;
 }
 
-/* Looks at MOST further pieces, and again at those that were no chunks. */
+/* Inspects MOST further pieces, and again those that were no chunks. */
 static int
 list_pieces(ml_follower *live, uint64_t most)
 {
@@ -115,7 +115,7 @@ list_pieces(ml_follower *live, uint64_t most)
 
 /* ---- Chunks ---- */
 
-/* Reads what was committed in LANE's chunk since. */
+/* Reads the newly committed part of LANE's chunk. */
 static int
 go_on(ml_follower *live, follower_lane *lane)
 {
@@ -176,7 +176,7 @@ begin(ml_follower *live, follower_lane *lane, follower_chunk *chunk)
     return result < 0 ? result : go_on(live, lane);
 }
 
-/* The chunk of lane NUMBER to go on with; NULL: none is known. */
+/* The chunk with which lane NUMBER continues; NULL: unknown. */
 static follower_chunk *
 next_of(const ml_follower *live, unsigned number)
 {
@@ -188,7 +188,7 @@ next_of(const ml_follower *live, unsigned number)
                : NULL;
 }
 
-/* Reads at most a chunk of lane NUMBER.  1: there was one; 0; or ML_E*. */
+/* Reads at most a chunk of lane NUMBER.  1: it read one; 0; or ML_E*. */
 static int
 step(ml_follower *live, unsigned number)
 {
@@ -201,7 +201,7 @@ step(ml_follower *live, unsigned number)
         }
         next = next_of(live, number);
     }
-    /* After its successor was seen: nothing is to come any more. */
+    /* Its successor exists, so it is complete. */
     int result = go_on(live, lane);
     if (result < 0 || next == NULL) {
         return result;
@@ -220,7 +220,7 @@ read_all_of(ml_follower *live, unsigned number)
     return result;
 }
 
-/* A start that came behind events of its device: these do not count. */
+/* A start after events of its device cancels these. */
 static void
 heed_starts(ml_follower *live)
 {
@@ -232,7 +232,7 @@ heed_starts(ml_follower *live)
             follower_forget(live, d, (size_t)mlab_index_of(live->reader, d, events));
             *start = events;
             live->begun[d] = events;
-            /* A walk says anew what is there, and owners are told again. */
+            /* A walk repeats the memory, and owners are reported again. */
             live->prior_blocks[d].count = 0;
         }
     }
@@ -260,7 +260,7 @@ follower_events(const ml_follower *live)
     return count;
 }
 
-/* One chunk of each lane, again and again.  1: the next would be too many. */
+/* Reads one chunk of each lane, repeatedly.  1: the next would be too many. */
 static int
 read_lanes(ml_follower *live, uint64_t enough)
 {
@@ -274,7 +274,7 @@ read_lanes(ml_follower *live, uint64_t enough)
             }
             any = any || result == 1;
         }
-        /* Lanes that nothing orders may be far apart while there are chunks left. */
+        /* Unordered lanes may be far apart while chunks are left. */
         if (events_kept(live) >= live->kept_most && (live->reader->ordered || !any)) {
             int result = follower_condense(live);
             if (result < 0) {

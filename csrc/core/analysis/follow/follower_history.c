@@ -1,11 +1,11 @@
-/* The allocated bytes of a recording that is followed, over all its time, in few
- * columns.  See follower.h. */
+/* The allocated bytes of a followed recording over its whole time, in few columns.  See
+ * follower.h. */
 #include <string.h>
 
 #include "analysis/follow/follower_parts.h"
 #include "ledger/replay/replay.h"
 
-/* Two become one, which lasts as long as both. */
+/* Merges each two columns into one of double length. */
 static void
 fold(ml_follower_history *history)
 {
@@ -28,7 +28,7 @@ raise(ml_follower_history *history, size_t column, uint64_t bytes)
     }
 }
 
-/* The column of TIME, which then exists. */
+/* The column of TIME, made if needed. */
 static size_t
 column_of(ml_follower_history *history, uint64_t time)
 {
@@ -69,7 +69,7 @@ note_device(ml_follower_history *history, const ml_recording *recording,
     return 0;
 }
 
-/* What was told before is told again, and the most of both is the same. */
+/* Repeated values do no harm: the maximum stays. */
 int
 follower_note_history(ml_follower *live, const ml_recording *recording)
 {

@@ -1,4 +1,4 @@
-/* What was read so far of a .mlab file that is followed, as a recording.  See
+/* Makes a recording of the part of a followed .mlab file read so far.  See
  * follower.h. */
 #include <string.h>
 
@@ -16,7 +16,7 @@ copy_of(const void *items, size_t count, size_t size)
     return copy;
 }
 
-/* All that is known but for the events' places in tables. */
+/* Copies everything but the events' indexes in tables. */
 static int
 copy_recording(const ml_recording *from, ml_recording *to)
 {
@@ -62,7 +62,7 @@ copy_start(const mlab_start *from, mlab_start *to)
     return to->segments != NULL && to->blocks != NULL ? 0 : ML_ENOMEM;
 }
 
-/* Tags of what was not read yet would count for what is there now. */
+/* Tags from the unread part would apply to the current blocks. */
 static void
 copy_tags(const ml_follower *live, mlab_reader *to)
 {
@@ -113,8 +113,8 @@ copy_info(const ml_follower *live, mlab_reader *to)
     return to->info->gaps != NULL ? 0 : ML_ENOMEM;
 }
 
-/* What the file counts beyond the last chunk was not stored, if all chunks were
- * read. */
+/* If all chunks were read, events that the file counts beyond the last chunk were not
+ * stored. */
 static int
 count_missing(const ml_follower *live, mlab_reader *to)
 {

@@ -1,7 +1,7 @@
-/* The lifetimes of the blocks of one device.  See lifetimes.h.
+/* Finds the lifetimes of the blocks of one device.  See lifetimes.h.
  *
- * An event says which block it is about; what else it changed, because it did not fit,
- * shows in the totals, and then all rows that are there are held against the ledger. */
+ * An event names its block.  If it contradicts the state and changes other blocks, the
+ * totals show that.  Then all existing rows are compared with the ledger. */
 #include "analysis/lifetimes/lifetimes.h"
 
 #include "analysis/lifetimes/segment_lifetimes.h"
@@ -12,9 +12,8 @@ struct ml_lifetimes_work {
     ml_replay *replay;       /* borrowed */
     ml_mapped_pieces pieces;
     size_t next_tag;
-    uint64_t stream; /* of the segment visited last */
-    uint32_t
-        *there; /* owned; rows that are there, each of which has its place as `rest` */
+    uint64_t stream; /* of the last visited segment */
+    uint32_t *there; /* owned; existing rows; a row's `rest` is its index here */
     size_t there_count;
     size_t there_capacity;
     uint64_t allocated; /* bytes of rows */
@@ -90,7 +89,7 @@ ml_lifetimes_earlier(const ml_lifetimes *lifetimes, uint64_t addr)
     return at < count && lifetimes->earlier[at].addr == addr ? at : SIZE_MAX;
 }
 
-/* The row of the block in use of BIRTH that starts at ADDR; SIZE_MAX: there is none. */
+/* The row of the block in use of BIRTH that starts at ADDR; SIZE_MAX: none. */
 static size_t
 row_of(const ml_lifetimes *lifetimes, uint64_t birth, uint64_t addr)
 {
@@ -116,7 +115,7 @@ note_change(ml_lifetimes_work *w, size_t row, uint32_t moment)
 
 /* ---- Where an event changed more than its block ---- */
 
-/* BYTES are what is left of row INDEX. */
+/* BYTES are left of row INDEX. */
 static int
 cut_row(ml_lifetimes_work *w, size_t index, uint64_t bytes, uint32_t moment)
 {
@@ -161,7 +160,7 @@ static int
 compare_rows(ml_lifetimes_work *w, uint32_t moment)
 {
     int error = 0;
-    /* What takes the place of a row that ended was compared before. */
+    /* A row that replaced an ended one was compared before. */
     for (size_t i = w->there_count; i-- > 0 && error == 0;) {
         error = compare_row(w, w->there[i], moment);
     }
@@ -212,7 +211,7 @@ visit_block(void *context, const ml_block *block, uint64_t birth)
     return error;
 }
 
-/* Where there are no segments, reserved bytes are the allocated ones. */
+/* Without segments, reserved bytes are the allocated ones. */
 static int
 note_reserved(ml_lifetimes_work *w, uint32_t moment)
 {
@@ -277,7 +276,7 @@ ml_lifetimes_begin(ml_lifetimes *lifetimes, const ml_device_trace *trace,
 
 /* ---- Tags ---- */
 
-/* The row of the block in use that holds ADDR now; NULL: none does. */
+/* The row of the block in use at ADDR; NULL: none. */
 static ml_lifetime *
 row_at(const ml_lifetimes_work *w, uint64_t addr)
 {
@@ -294,11 +293,11 @@ static void
 apply_tag(const ml_lifetimes_work *w, const ml_tag *tag)
 {
     ml_lifetime *row = row_at(w, tag->addr);
-    /* What waits to be freed is nobody's any more. */
+    /* A block that waits for its free has no owner. */
     if (row == NULL || row->requested != ML_NEVER) {
         return;
     }
-    /* Whoever is given a tensor does not own it. */
+    /* A module that is passed a tensor does not own it. */
     if (tag->category == ML_CATEGORY_INPUT
             ? row->tag == ML_CATEGORY_COUNT
             : row->tag != ML_CATEGORY_PARAMETER ||
@@ -309,7 +308,7 @@ apply_tag(const ml_lifetimes_work *w, const ml_tag *tag)
     }
 }
 
-/* Those that come right before event INDEX. */
+/* Applies the tags right before event INDEX. */
 static void
 apply_tags(ml_lifetimes_work *w, size_t index)
 {
@@ -322,8 +321,8 @@ apply_tags(ml_lifetimes_work *w, size_t index)
 
 /* ---- Event by event ---- */
 
-/* The row of the block in use that EVENT, not yet applied, frees or takes the place of;
- * SIZE_MAX: none. */
+/* The row of the block in use that EVENT, not yet applied, frees or replaces; SIZE_MAX:
+ * none. */
 static size_t
 find_row(const ml_lifetimes_work *w, const ml_event *event)
 {
@@ -334,8 +333,8 @@ find_row(const ml_lifetimes_work *w, const ml_event *event)
                : SIZE_MAX;
 }
 
-/* Whether there is a block that EVENT, the one at INDEX, completed, allocated, and of how many
- * BYTES: the ledger may have had no room for it. */
+/* Whether EVENT, at INDEX, completed or allocated a block, and of how many BYTES: the
+ * ledger may have had no room for it. */
 static bool
 is_placed(const ml_lifetimes_work *w, const ml_event *event, size_t index,
           uint64_t *bytes)
@@ -352,7 +351,7 @@ is_placed(const ml_lifetimes_work *w, const ml_event *event, size_t index,
     return placed;
 }
 
-/* TAKEN is the row in whose place EVENT allocates, or SIZE_MAX. */
+/* TAKEN: the row that EVENT's allocation replaces, or SIZE_MAX. */
 static int
 follow_alloc(ml_lifetimes_work *w, const ml_event *event, size_t index, size_t taken)
 {

@@ -18,20 +18,20 @@
 #define ML_LIFETIMES_EVENTS_MAX (UINT32_MAX - 2)
 
 typedef struct ml_lifetime {
-    uint64_t bytes; /* of the block; 0 where the ledger had no room for it */
+    uint64_t bytes; /* of the block; 0: the ledger had no room for it */
     union {
         uint64_t allocated; /* bytes on the device right after its allocation */
         uint64_t
-            earlier; /* of a block from before the first event: its place among these */
+            earlier; /* of a block from before the first event: its index among these */
     };
     uint32_t birth; /* moment of its allocation; 0: before the first event */
     uint32_t
-        start; /* from which on it is there; after BIRTH where another event cut the
-                           block */
-    uint32_t requested; /* from which on it is not allocated; ML_NEVER */
-    uint32_t end;       /* from which on it is not there; ML_NEVER */
-    uint32_t rest; /* the row that goes on where another event cut this one; 0: none */
-    uint32_t name; /* string: of its tag; 0: none */
+        /* first moment of its existence; after BIRTH if another event cut the block */
+        start;
+    uint32_t requested; /* first moment when it is not allocated; ML_NEVER */
+    uint32_t end;       /* first moment when it does not exist; ML_NEVER */
+    uint32_t rest;   /* the row that continues it after another event cut it; 0: none */
+    uint32_t name;   /* string: of its tag; 0: none */
     uint32_t module; /* string: likewise */
     uint8_t tag;     /* enum ml_category, or ML_CATEGORY_COUNT for none */
 } ml_lifetime;
@@ -44,18 +44,18 @@ typedef struct ml_earlier_block {
     uint32_t stack;
 } ml_earlier_block;
 
-/* A row that an event changed besides its own row. */
+/* A row changed by the event of another row. */
 typedef struct ml_lifetime_change {
     uint32_t moment;
     uint32_t row;
 } ml_lifetime_change;
 
 typedef struct ml_reserved_change {
-    uint32_t moment; /* from which on */
+    uint32_t moment; /* first moment of the change */
     uint64_t bytes;
 } ml_reserved_change;
 
-/* A segment, or of an expandable one a piece that was mapped at once. */
+/* A segment; of an expandable one, a piece mapped at once. */
 typedef struct ml_segment_lifetime {
     uint64_t addr;
     uint64_t bytes;
@@ -83,7 +83,7 @@ typedef struct ml_lifetimes {
     ml_lifetime_change *changes; /* owned; by moment */
     size_t change_count;
     size_t change_capacity;
-    ml_reserved_change *reserved; /* owned; by moment, of which the first is 0 */
+    ml_reserved_change *reserved; /* owned; by moment; the first is at 0 */
     size_t reserved_count;
     size_t reserved_capacity;
     ml_segment_lifetime *segments; /* owned; by start */
@@ -103,7 +103,7 @@ int ml_lifetimes_next(ml_lifetimes_work *work);
 void ml_lifetimes_end(ml_lifetimes_work *work); /* takes NULL */
 void ml_lifetimes_fini(ml_lifetimes *lifetimes);
 
-/* The first row of the block that event INDEX allocated, which does allocate. */
+/* The first row of the block that event INDEX, an allocation, made. */
 static inline size_t
 ml_lifetimes_row(const ml_lifetimes *lifetimes, uint64_t index)
 {
@@ -123,7 +123,7 @@ ml_lifetimes_index(const ml_lifetimes *lifetimes, const ml_lifetime *row)
 /* The request for the block of row INDEX: its bytes, address, stack and stream. */
 ml_earlier_block ml_lifetimes_request(const ml_lifetimes *lifetimes, size_t index);
 
-/* ROW, or if other events cut it the last row of its block. */
+/* ROW; or, if other events cut it, the last row of its block. */
 const ml_lifetime *ml_lifetime_last(const ml_lifetimes *lifetimes,
                                     const ml_lifetime *row);
 

@@ -1,4 +1,4 @@
-/* A walk over lifetimes.  See lifetimes_walk.h. */
+/* Walks over lifetimes.  See lifetimes_walk.h. */
 #include "analysis/lifetimes/lifetimes_walk.h"
 
 static void
@@ -22,7 +22,7 @@ apply(ml_lifetimes_walk *walk, const ml_lifetime *row, uint32_t moment)
     }
 }
 
-/* What is at MOMENT beside the row of an event. */
+/* Applies the other changes at MOMENT, beside the event's own row. */
 static void
 apply_others(ml_lifetimes_walk *walk, uint32_t moment)
 {

@@ -10,9 +10,9 @@ typedef void ml_lifetime_changed(void *context, const ml_lifetime *row, bool beg
 
 typedef struct ml_lifetimes_walk {
     const ml_lifetimes *lifetimes; /* borrowed */
-    size_t position;               /* events gone over */
-    size_t change;                 /* the next of the changes */
-    size_t reserve;                /* the next of reserved */
+    size_t position;               /* number of events passed */
+    size_t change;                 /* index of the next of the changes */
+    size_t reserve;                /* index of the next of reserved */
     uint64_t allocated;            /* bytes, after these events */
     uint64_t active;
     uint64_t reserved;
@@ -21,7 +21,7 @@ typedef struct ml_lifetimes_walk {
     void *context;
 } ml_lifetimes_walk;
 
-/* Before the first event. */
+/* Starts before the first event. */
 void ml_lifetimes_walk_begin(ml_lifetimes_walk *walk, const ml_lifetimes *lifetimes,
                              ml_lifetime_changed *changed, void *context);
 /* Takes the next event, which exists. */

@@ -1,9 +1,9 @@
-/* The segments of one device over a replay.  See segment_lifetimes.h.
+/* Follows the segments of one device over a replay.  See segment_lifetimes.h.
  *
- * A segment that comes or goes takes away what was there in its range: pieces of
- * expandable segments in part, others whole, as the ledger does.  Where the ledger has
- * then other bytes than the pieces, because an event did not fit or a block stands
- * alone, the pieces are compared with the ledger's one by one. */
+ * A segment that comes or goes removes what was in its range, as in the ledger: pieces
+ * of expandable segments in part, others whole.  The ledger may then have other bytes
+ * than the pieces, because an event did not fit or a block is alone.  In that case the
+ * pieces are compared with the ledger one by one. */
 #include "analysis/lifetimes/segment_lifetimes.h"
 
 #include <string.h>
@@ -73,8 +73,8 @@ end_pieces(ml_mapped_pieces *pieces, size_t from, size_t to, uint32_t moment)
     pieces->count -= to - from;
 }
 
-/* Nothing stays in [LOW, HIGH); of an expandable segment what lies outside does, and
- * where CUT of any. */
+/* Removes everything in [LOW, HIGH).  Of an expandable segment, or with CUT of any, the
+ * part outside stays. */
 static int
 clear(ml_mapped_pieces *pieces, uint64_t low, uint64_t high, bool cut, uint32_t moment)
 {
@@ -107,7 +107,7 @@ clear(ml_mapped_pieces *pieces, uint64_t low, uint64_t high, bool cut, uint32_t 
 typedef struct comparison {
     ml_mapped_pieces *pieces;
     uint32_t moment;
-    uint64_t end; /* of the ledger's segment before */
+    uint64_t end; /* of the ledger's previous segment */
 } comparison;
 
 static ml_segment_lifetime
@@ -125,7 +125,7 @@ of_segment(const ml_segment *segment, uint32_t moment)
                                  .private_pool = private};
 }
 
-/* Takes away what the ledger does not have in [LOW, HIGH). */
+/* Removes what the ledger lacks in [LOW, HIGH). */
 static int
 forget(const comparison *c, uint64_t low, uint64_t high)
 {
@@ -204,7 +204,7 @@ map(ml_mapped_pieces *pieces, const ml_event *event, uint32_t moment)
     return error == 0 ? insert(pieces, find(pieces, event->addr), segment) : error;
 }
 
-/* The block of EVENT, outside every known segment, is one of its own while there. */
+/* While EVENT's block is outside every known segment, it is a segment of its own. */
 static int
 follow_alone(ml_mapped_pieces *pieces, const ml_event *event, uint64_t reserved,
              uint32_t moment)

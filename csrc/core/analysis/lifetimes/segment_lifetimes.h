@@ -8,16 +8,17 @@
 
 typedef struct ml_mapped_pieces {
     ml_lifetimes *lifetimes; /* borrowed; gets the segments */
-    uint32_t *there;         /* owned; segments that are there, by address */
+    uint32_t *there;         /* owned; existing segments, by address */
     size_t count;
     size_t capacity;
     uint64_t bytes; /* of them */
 } ml_mapped_pieces;
 
-/* Before the first event.  Call ml_mapped_pieces_fini in any case.  0 or ML_ENOMEM. */
+/* Starts before the first event.  Call ml_mapped_pieces_fini in any case.  0 or
+ * ML_ENOMEM. */
 int ml_mapped_pieces_begin(ml_mapped_pieces *pieces, ml_lifetimes *lifetimes,
                            const ml_ledger *ledger);
-/* After EVENT, which LEDGER has seen, as the moment MOMENT.  0 or ML_ENOMEM. */
+/* Takes EVENT, which LEDGER has applied, at MOMENT.  0 or ML_ENOMEM. */
 int ml_mapped_pieces_follow(ml_mapped_pieces *pieces, const ml_event *event,
                             const ml_ledger *ledger, uint32_t moment);
 void ml_mapped_pieces_fini(ml_mapped_pieces *pieces);

@@ -1,4 +1,4 @@
-/* Files that are read at any place.  See infile.h. */
+/* Reads files at any offset.  See infile.h. */
 #define _POSIX_C_SOURCE 200809L /* pread, O_CLOEXEC */
 
 #include "base/system/infile.h"

@@ -1,4 +1,4 @@
-/* Shared libraries.  See library.h. */
+/* Loads and finds shared libraries.  See library.h. */
 #define _GNU_SOURCE /* for RTLD_NOLOAD */
 #include "base/system/library.h"
 

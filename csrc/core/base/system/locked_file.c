@@ -1,4 +1,4 @@
-/* A file that one process at a time writes.  See locked_file.h. */
+/* Keeps a file with one writer at a time.  See locked_file.h. */
 #define _GNU_SOURCE 1 /* flock, mkostemp, O_CLOEXEC */
 
 #include "base/system/locked_file.h"
@@ -26,7 +26,7 @@ begins_with(int descriptor, const void *magic)
            memcmp(first, magic, sizeof(first)) == 0;
 }
 
-/* Whether the open file DESCRIPTOR is what PATH names. */
+/* Whether the open file DESCRIPTOR is the one at PATH. */
 static bool
 lies_at(const char *path, int descriptor)
 {
@@ -35,8 +35,8 @@ lies_at(const char *path, int descriptor)
            mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
-/* One attempt at the file itself, or at the one whose place it takes: *DESCRIPTOR is of the
- * locked file at PATH, with its *BYTES.  ML_LOCKED_CONTESTED is to be tried again. */
+/* One attempt to open the file, or the one to be replaced: *DESCRIPTOR is the locked
+ * file at PATH, with its *BYTES.  ML_LOCKED_CONTESTED: try again. */
 static enum ml_locked_failure
 try_open(const char *path, const void *magic, int *descriptor, uint64_t *bytes)
 {
@@ -160,12 +160,12 @@ cut_file(int descriptor, uint64_t bytes)
     if (done == 0 && (uint64_t)status.st_size > bytes) {
         done = ftruncate(descriptor, (off_t)bytes);
     }
-    /* What is left over is zeros, which say nothing. */
+    /* The rest is zeros, which mean nothing. */
     (void)done;
 }
 
-/* A child that was forked just now may still have the descriptor: the lock goes for it,
- * too. */
+/* A child forked just now may still have the descriptor, so the lock is released
+ * explicitly. */
 static void
 unlock_and_close(int *descriptor)
 {

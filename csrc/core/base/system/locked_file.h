@@ -1,8 +1,8 @@
-/* A file that one process at a time writes: a lock keeps others off.
+/* A file with one writer process at a time, held by a lock.
  *
- * Where an older file of the same kind lies at the path, the new one is made beside it and
- * takes its place when it is kept: a reader of the old one keeps it whole, and a start that
- * fails leaves it. */
+ * If an older file of the same kind is at the path, the new one is made beside it and
+ * replaces it when it is kept.  So a reader of the old file keeps it whole, and a
+ * failed start leaves it. */
 #ifndef ML_LOCKED_FILE_H
 #define ML_LOCKED_FILE_H
 
@@ -14,18 +14,18 @@
 
 typedef struct ml_locked_file {
     const char *path; /* borrowed */
-    char *apart;      /* owned: where it lies until it is kept; NULL: at its path */
+    char *apart;      /* owned: its path until it is kept; NULL: the final path */
     int descriptor;
-    int replaced;             /* the file at the path until then, locked; -1: none */
-    ml_permission permission; /* where it replaces one */
+    int replaced; /* the old file at the path until then, locked; -1: none */
+    ml_permission permission; /* if it replaces a file */
     bool kept;
-    bool named; /* at first; some file systems count no names */
+    bool named; /* whether it had a name at first; some file systems count no names */
 } ml_locked_file;
 
-/* Why there is no such file.  Those of the system's have errno. */
+/* Why there is no such file.  The system's failures have errno. */
 enum ml_locked_failure {
     ML_LOCKED_OK,
-    ML_LOCKED_SYSTEM,    /* errno says it */
+    ML_LOCKED_SYSTEM,    /* see errno */
     ML_LOCKED_LINK,      /* the path is a symbolic link */
     ML_LOCKED_IRREGULAR, /* a folder, a device, a pipe */
     ML_LOCKED_TAKEN,     /* another writer has it */
@@ -35,20 +35,20 @@ enum ml_locked_failure {
     ML_LOCKED_NO_MEMORY
 };
 
-/* Makes a file for PATH, which must outlive it: locked, empty, and, where no file lies
- * there, open to all whom the umask lets.  An old file is replaced only if it is empty, or
- * begins with the 8 bytes of MAGIC.  On failure it is still to be closed. */
+/* Makes a file for PATH, which must outlive it: locked and empty.  A new file's
+ * permission follows the umask.  An old file is replaced only if it is empty, or begins
+ * with the 8 bytes of MAGIC.  After a failure, it must still be closed. */
 enum ml_locked_failure ml_locked_file_open(ml_locked_file *file, const char *path,
                                            const void *magic);
-/* The file lies at its path from here on, and what was there is gone. */
+/* Moves the file to its path, replacing the old one. */
 enum ml_locked_failure ml_locked_file_keep(ml_locked_file *file);
-/* The file becomes BYTES long, or was never there where it is not kept.  For half-open
- * files too. */
+/* Cuts the file to BYTES; a file that was not kept is removed.  For half-open files
+ * too. */
 void ml_locked_file_close(ml_locked_file *file, uint64_t bytes);
-/* In a forked child: gives up the descriptors, and with them the parent's locks. */
+/* In a forked child: closes the descriptors, and with them the parent's locks. */
 void ml_locked_file_forked(ml_locked_file *file);
 
-/* Whether nobody removed the file or cut it below BYTES. */
+/* Whether no process removed the file or cut it below BYTES. */
 bool ml_locked_file_is_whole(const ml_locked_file *file, uint64_t bytes);
 
 #endif

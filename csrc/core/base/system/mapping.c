@@ -1,4 +1,4 @@
-/* Address space into which chunks of a file are mapped.  See mapping.h. */
+/* Maps chunks of a file into address space.  See mapping.h. */
 #define _GNU_SOURCE 1 /* MADV_POPULATE_WRITE, posix_fallocate */
 
 #include "base/system/mapping.h"
@@ -33,12 +33,12 @@ typedef struct guard {
 
 static struct {
     guard list[ML_MAPPINGS];
-    pthread_mutex_t lock; /* guards taking a place in the list, and what follows */
-    int count;            /* of the list, in use */
+    pthread_mutex_t lock; /* guards taking a slot in the list, and the members below */
+    int count;            /* used slots of the list */
     struct sigaction previous;
 } guards = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Puts memory at ADDRESS where it lies in a file of ours. */
+/* Puts memory at ADDRESS if it lies in one of memlab's files. */
 static bool
 mend(uintptr_t address)
 {
@@ -53,15 +53,15 @@ mend(uintptr_t address)
         uintptr_t chunk = address - (address - begin) % bytes;
         atomic_store(&at->cut, true);
         /* The system call itself: the C library's function need not be safe in a signal
-         * handler, and sanitizers put one of theirs before it that is not. */
+         * handler, and sanitizers' replacements are not. */
         return syscall(SYS_mmap, chunk, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != -1;
     }
     return false;
 }
 
-/* faulthandler prints a traceback at SIGBUS and raises it again without an address.  Then
- * every page that is missing of any file is replaced. */
+/* faulthandler re-raises SIGBUS without an address.  Then every missing page of all
+ * files is replaced. */
 static bool
 mend_all(void)
 {
@@ -83,9 +83,9 @@ mend_all(void)
     return found;
 }
 
-/* To the handler before ours.  One that was set over ours, and found again when the next
- * file was begun, has ours for its own predecessor: it passes on to us what we pass to it,
- * and that is where it ends. */
+/* Passes the signal to the handler before memlab's.  A handler installed over memlab's
+ * may have memlab's as its own predecessor, and pass the signal back: it then ends
+ * there. */
 static void
 pass_on(int number, siginfo_t *info, void *context)
 {
@@ -96,7 +96,7 @@ pass_on(int number, siginfo_t *info, void *context)
     if (again ||
         ((previous->sa_flags & SA_SIGINFO) == 0 &&
          (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN))) {
-        /* A fault comes again at once, and then ends the process. */
+        /* A real fault recurs at once and ends the process. */
         signal(number, SIG_DFL);
         if (info->si_code <= 0) {
             raise(number);
@@ -165,7 +165,8 @@ guard_end(ml_mapping *mapping)
     pthread_mutex_lock(&guards.lock);
     atomic_store(&guards.list[mapping->guard - 1].begin, 0);
     mapping->guard = 0;
-    /* A handler set since then may call ours, which then passes everything on. */
+    /* A handler installed since then may call memlab's, which then passes everything
+     * on. */
     if (--guards.count == 0 && sigaction(SIGBUS, NULL, &now) == 0 && is_ours(&now)) {
         sigaction(SIGBUS, &guards.previous, NULL);
     }
@@ -222,7 +223,7 @@ ml_mapping_forked(ml_mapping *mapping)
 
 /* ---- Chunks ---- */
 
-/* Every page is made memory now, so that the callback meets no fault. */
+/* Makes every page memory now, so that the callback meets no fault. */
 static void
 populate(uint8_t *at, size_t bytes)
 {

@@ -1,4 +1,5 @@
-/* Output files that appear whole or not at all: write beside, sync, rename, sync. */
+/* Writes output files that appear whole or not at all: write beside, sync, rename,
+ * sync. */
 #define _DEFAULT_SOURCE /* getentropy, renameat */
 
 #include "base/system/outfile.h"
@@ -16,12 +17,12 @@
 #include "base/base.h"
 #include "base/system/permission.h"
 
-/* Linux writes no more than this at once. */
+/* Linux's limit of one write. */
 #define WRITE_BYTES ((size_t)1 << 30)
 #define ATTEMPTS 16
 
 struct ml_outfile {
-    int folder; /* descriptor of the folder, so that it may be moved meanwhile */
+    int folder; /* descriptor of the folder, which may be moved meanwhile */
     int file;   /* descriptor of the temporary file */
     ml_outfile_error error;
     ml_permission permission;
@@ -240,7 +241,8 @@ ml_outfile_write(ml_outfile *file, const void *bytes, size_t length)
             fail(&file->error, "write");
         }
         else if (written == 0) {
-            /* Not what a regular file does; without this we would try for ever. */
+            /* Regular files do not do this; without the check, the loop would never
+             * end. */
             fail_with(&file->error, EIO, "write");
         }
         else {
@@ -251,7 +253,7 @@ ml_outfile_write(ml_outfile *file, const void *bytes, size_t length)
     return file->error.step == NULL ? 0 : ML_EIO;
 }
 
-/* Some file systems cannot sync and say so; that is no failure of ours. */
+/* Some file systems cannot sync and say so; that is no failure. */
 static int
 sync_descriptor(ml_outfile *file, int descriptor, const char *step)
 {

@@ -20,16 +20,17 @@ typedef struct ml_outfile_error {
 } ml_outfile_error;
 
 /* Begins to write the file at PATH.  A link at PATH is replaced, not followed; anything
- * there but a regular file is refused, with EISDIR or EINVAL.  ENDING, of 16 bytes or
- * fewer, is that of the temporary name, for those who go by it.
- * 0, ML_EIO or ML_ENOMEM with *ERROR filled in. */
+ * else but a regular file is refused, with EISDIR or EINVAL.  ENDING, of at most 16
+ * bytes, is the temporary name's ending, for writers that depend on it.  0, ML_EIO or
+ * ML_ENOMEM with *ERROR filled in. */
 int ml_outfile_open(ml_outfile **out, const char *path, const char *ending,
                     ml_outfile_error *error);
 
-/* The name of the temporary file, in the folder of the path, for who writes by name. */
+/* The name of the temporary file, in the path's folder, for writers that need a
+ * name. */
 const char *ml_outfile_temporary(const ml_outfile *file);
-/* What was written by that name, perhaps as another file in its place, is to be committed.
- * 0 or ML_EIO, which is remembered. */
+/* Commits what was written under that name, possibly as a new file in its place.  0 or
+ * ML_EIO, which is remembered. */
 int ml_outfile_take(ml_outfile *file);
 
 /* Adds bytes.  0 or ML_EIO, which is remembered: all further calls fail with the first
@@ -43,7 +44,7 @@ int ml_outfile_write(ml_outfile *file, const void *bytes, size_t length);
 int ml_outfile_commit(ml_outfile *file, ml_outfile_error *error);
 
 /* Gives up: removes the temporary file.  FILE, which may be NULL, is gone afterwards.
- * *ERROR is filled in where a write had failed. */
+ * *ERROR is filled in if a write had failed. */
 void ml_outfile_abort(ml_outfile *file, ml_outfile_error *error);
 
 /* The system calls used, in the order of their first use. */

@@ -1,4 +1,4 @@
-/* Who may open an output file.  See permission.h. */
+/* Sets the permission of an output file.  See permission.h. */
 #define _DEFAULT_SOURCE 1 /* fchown, S_ISVTX */
 
 #include "base/system/permission.h"
@@ -29,11 +29,11 @@ ml_permission_of(int folder, const char *name)
 mode_t
 ml_permission_to_make(const ml_permission *permission)
 {
-    /* Who opens it at once could read all that is written later. */
+    /* Another user who opens it now could read all later writes. */
     return permission->replaces ? 0600 : 0666;
 }
 
-/* The group's part of a mode that is no more than everybody's. */
+/* A mode whose group part is at most everybody's. */
 static mode_t
 without_group(mode_t mode)
 {
@@ -46,7 +46,7 @@ copy_list(int file, int folder, const char *name)
 {
 #ifdef __linux__
     static const char list[] = "system.posix_acl_access";
-    char path[320]; /* a name has no more than 255 bytes */
+    char path[320]; /* a name has at most 255 bytes */
     char value[8192];
     /* The folder may have been moved since it was opened. */
     int length = snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", folder, name);
@@ -77,7 +77,7 @@ copy_owner(int file, const struct stat *old)
     if (mine.st_uid == old->st_uid && mine.st_gid == old->st_gid) {
         return true;
     }
-    /* Only root gives a file away; a group is given by its members, too. */
+    /* Only root can give a file away; members can also give it to their group. */
     return fchown(file, old->st_uid, old->st_gid) == 0 ||
            fchown(file, (uid_t)-1, old->st_gid) == 0;
 }
@@ -89,7 +89,7 @@ ml_permission_begin(ml_permission *permission, int file, int folder, const char 
     if (permission->replaces) {
         permission->mode = permission->old.st_mode & MODE_BITS;
         if (!copy_list(file, folder, name) || !copy_owner(file, &permission->old)) {
-            /* With other groups or lists these bits would let others in. */
+            /* With other groups or ACLs, these bits would admit others. */
             permission->mode = without_group(permission->mode);
         }
     }

@@ -13,21 +13,21 @@
 typedef struct ml_permission {
     bool replaces;
     struct stat old; /* where it replaces */
-    mode_t mode;     /* that the file has in the end, once it was begun */
+    mode_t mode;     /* the file's final mode, once begun */
 } ml_permission;
 
-/* Of the file that is to be NAME in the open FOLDER, where a regular file may lie.  A
- * link there is replaced, not followed, and grants nothing; nor does another user's file in
- * a sticky folder, which anybody may have put there. */
+/* For the file to be NAME in the open FOLDER, where a regular file may exist.  A link
+ * there is replaced, not followed, and grants nothing.  Neither does another user's
+ * file in a sticky folder, where anybody may have put it. */
 ml_permission ml_permission_of(int folder, const char *name);
-/* The mode by which the file is to be made, with O_EXCL. */
+/* The mode for creating the file, with O_EXCL. */
 mode_t ml_permission_to_make(const ml_permission *permission);
-/* Closes the new, empty file to others; group, owner and ACL become those of the file that
- * it replaces, NAME in FOLDER. */
+/* Closes the new, empty file to others; group, owner and ACL become those of the
+ * replaced file, NAME in FOLDER. */
 void ml_permission_begin(ml_permission *permission, int file, int folder,
                          const char *name);
-/* Opens the whole file to all who may open it.  A file system without modes grants what
- * it always grants. */
+/* Opens the complete file to everyone who may read it.  A file system without modes
+ * grants what it always grants. */
 void ml_permission_grant(const ml_permission *permission, int file);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the processor can.  See processor.h. */
+/* Finds the processor's abilities.  See processor.h. */
 #include "base/system/processor.h"
 
 #if defined(__x86_64__)

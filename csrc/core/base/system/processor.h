@@ -1,5 +1,5 @@
-/* What this machine's processor can, which is known only at run time: memlab is compiled
- * for any of its kind. */
+/* The abilities of this machine's processor, known only at run time, because memlab is
+ * compiled for all of its kind. */
 #ifndef ML_PROCESSOR_H
 #define ML_PROCESSOR_H
 

@@ -1,7 +1,7 @@
-/* Reserved address space; see region.h.
+/* Reserves address space.  See region.h.
  *
- * Built on anonymous private mappings, which survive fork() by copy on write, so that a
- * child's tables are its own. */
+ * Uses anonymous private mappings, which survive fork() by copy on write, so that a
+ * child has its own tables. */
 
 /* MAP_ANONYMOUS and madvise are not part of C11 or POSIX. */
 #define _DEFAULT_SOURCE 1
@@ -15,10 +15,10 @@
 
 #include "memlab.h"
 
-/* Where the process's addresses are limited a region takes no more than this part of them:
- * what is reserved is lost to the program. */
+/* If the process's address space is limited, a region takes at most this part of it:
+ * the program loses what is reserved. */
 #define LIMIT_SHARE 8
-/* Any region may have this. */
+/* Every region may have this. */
 #define LEAST_MOST ((size_t)1 << 20)
 
 static size_t
@@ -67,7 +67,7 @@ ml_region_fini(ml_region *region)
 void
 ml_region_discard(ml_region *region)
 {
-    /* Locked memory refuses to be discarded, and the promise of zeros has to hold. */
+    /* Locked memory refuses to be discarded, but must read as zeros. */
     if (region->base != NULL && madvise(region->base, region->bytes, MADV_DONTNEED)) {
         memset(region->base, 0, region->bytes);
     }

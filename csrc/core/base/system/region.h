@@ -12,16 +12,16 @@ typedef struct ml_region {
     size_t bytes; /* reserved */
 } ml_region;
 
-/* Reserves BYTES, or a half, a quarter, ... of it where the system refuses, or where it
- * is much of what addresses a limit leaves the process, but never fewer than MINIMUM (0 < MINIMUM <= BYTES).  0, ML_EINVALID or ML_ENOMEM; *REGION is
- * written on success only. */
+/* Reserves BYTES; or a half, a quarter, ... if the system refuses, or if a limit of the
+ * address space makes it too large.  Never less than MINIMUM (0 < MINIMUM <= BYTES).
+ * 0, ML_EINVALID or ML_ENOMEM; *REGION is written on success only. */
 int ml_region_init(ml_region *region, size_t bytes, size_t minimum);
 
-/* Takes an all-zero region and one already finished. */
+/* Accepts an all-zero or finished region. */
 void ml_region_fini(ml_region *region);
 
-/* Gives the memory back and keeps the address space, which reads as zeros again.  No
- * other thread may be using it. */
+/* Returns the memory and keeps the address space, which reads as zeros again.  No other
+ * thread may be using it. */
 void ml_region_discard(ml_region *region);
 
 #endif

@@ -1,4 +1,4 @@
-/* This process and its machine.  See this_process.h. */
+/* Reads facts about this process and its machine.  See this_process.h. */
 #define _GNU_SOURCE 1 /* gethostname, O_CLOEXEC */
 
 #include "base/system/this_process.h"
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What the kernel's file at PATH says, cut to BYTES with a NUL behind it; empty where it
- * says nothing. */
+/* The text of the kernel's file at PATH, cut to BYTES with a NUL; empty if there is
+ * none. */
 static void
 read_text(const char *path, char *text, size_t bytes)
 {

@@ -1,4 +1,4 @@
-/* This process and the machine that it runs on, as the system tells of them. */
+/* This process and its machine, as the system reports them. */
 #ifndef ML_THIS_PROCESS_H
 #define ML_THIS_PROCESS_H
 
@@ -8,12 +8,12 @@
 #define ML_BOOT_BYTES 16
 
 int ml_this_process_id(void);
-/* Its resident set in bytes; UINT64_MAX where the system does not tell. */
+/* Its resident set in bytes; UINT64_MAX: unknown. */
 uint64_t ml_this_process_resident(void);
 
-/* The machine's name, cut to BYTES with its NUL; empty where there is none. */
+/* The machine's name, cut to BYTES with its NUL; empty: none. */
 void ml_this_process_host(char *name, size_t bytes);
-/* The id of the machine's boot; zeros where it is not known. */
+/* The id of the machine's boot; zeros: unknown. */
 void ml_this_process_boot(unsigned char boot[ML_BOOT_BYTES]);
 
 #endif

@@ -1,4 +1,4 @@
-/* A thread of memlab's own.  See thread.h. */
+/* Starts a thread of memlab's own.  See thread.h. */
 #define _GNU_SOURCE 1 /* _SC_THREAD_STACK_MIN */
 
 #include "base/system/thread.h"

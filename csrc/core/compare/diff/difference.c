@@ -1,4 +1,4 @@
-/* What of one device's memory is more than of another's.  See difference.h. */
+/* Computes the difference of two devices' memory.  See difference.h. */
 #include "compare/diff/difference.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "compare/diff/difference_rows.h"
 
-/* Of a phase that has no enum ml_phase: a named one. */
+/* For a named phase, which has no enum ml_phase. */
 #define NAMED ML_PHASE_COUNT
 
 typedef struct difference_work {
@@ -18,7 +18,7 @@ typedef struct difference_work {
     size_t part_capacity;
 } difference_work;
 
-/* The events of a step of a side, or of all: from FIRST up to before LAST. */
+/* The events of a side's step, or of all steps: from FIRST to before LAST. */
 typedef struct span {
     size_t first;
     size_t last;
@@ -26,10 +26,10 @@ typedef struct span {
 
 /* ---- Instants ---- */
 
-/* What the events that count must be of. */
+/* The properties of the events that count. */
 typedef struct filter {
     unsigned phase; /* enum ml_phase, or NAMED */
-    ml_string name; /* of a named one */
+    ml_string name; /* name of a named phase */
 } filter;
 
 /* The step around POSITION. */
@@ -48,10 +48,10 @@ step_at(const ml_sites *sites, uint64_t position)
     return in;
 }
 
-/* Events that are looked through, and where the notes lie among them. */
+/* Events to look through, and the places of notes among them. */
 typedef struct stretch {
     span in;
-    size_t *noted; /* owned; of each note the first event that comes after it */
+    size_t *noted; /* owned; by note, the first event after it */
 } stretch;
 
 static int
@@ -84,7 +84,7 @@ typedef struct most {
     uint64_t position;
 } most;
 
-/* Of allocations alone: of what allocates nothing the phase is unknown. */
+/* Of allocations only: the phase of other events is unknown. */
 static void
 look_through(const ml_sites *sites, span in, unsigned phase, most *out)
 {
@@ -97,7 +97,7 @@ look_through(const ml_sites *sites, span in, unsigned phase, most *out)
     }
 }
 
-/* Of what FILTER lets through. */
+/* Among the events that FILTER accepts. */
 static most
 find_most(const ml_sites *sites, const filter *through, const stretch *over)
 {
@@ -144,8 +144,8 @@ describe(const ml_sites *sites, uint64_t position)
 
 /* ---- Parts ---- */
 
-/* Whether both instants are of one course of events, where what is more at the later
- * one came since then; two steps are compared as if each were a run. */
+/* Whether both instants are in one course of events, where additional memory at the
+ * later instant came in between.  Two steps are compared like two runs. */
 static bool
 one_course(const ml_difference_ask *ask)
 {
@@ -232,7 +232,7 @@ has_name(const ml_string *names, size_t count, ml_string name)
     return false;
 }
 
-/* The names of phases of both sides, in the order in which they begin. */
+/* The names of both sides' phases, in the order of their starts. */
 static size_t
 list_names(difference_work *w, ml_string names[ML_DIFFERENCE_PHASES_MAX])
 {
@@ -323,8 +323,8 @@ compare_texts(const ml_recording *a, const ml_recording *b)
     return order;
 }
 
-/* The sides are looked at in this order, so that what is left open between two answers is
- * decided alike whichever of them comes first, and in each process. */
+/* The sides are examined in this order.  So ties are decided alike, whichever side
+ * comes first, and in each process. */
 static int
 compare_sides(const ml_difference_side *a, const ml_difference_side *b)
 {

@@ -10,10 +10,10 @@
 
 #include "compare/diff/match.h"
 
-/* What became of a line's memory; JSON keys. */
+/* The change of a line's memory; JSON keys. */
 #define ML_CHANGES(XX) \
-    XX(APPEARED, "appeared") /* the line is in the second recording alone */ \
-    XX(GONE, "gone")         /* in the first alone */ \
+    XX(APPEARED, "appeared") /* the line is only in the second recording */ \
+    XX(GONE, "gone")         /* only in the first */ \
     XX(GREW, "grew") \
     XX(SHRANK, "shrank") \
     /* At the instant it is more, or less, but not in what was live at once in the step of \
@@ -28,7 +28,7 @@ enum ml_change {
     ML_CHANGE_COUNT
 };
 
-/* How what moved did; JSON keys. */
+/* How memory moved; JSON keys. */
 #define ML_MOVES(XX) \
     XX(NONE, "") \
     XX(FREED_LATER, "freed_later") \
@@ -50,28 +50,29 @@ typedef struct ml_two {
 } ml_two;
 
 typedef struct ml_difference_place {
-    ml_string file; /* borrowed of a recording; empty: the side has no such line */
+    ml_string file; /* borrowed from a recording; empty: the side has no such line */
     ml_string function;
     int64_t line; /* 0: none */
 } ml_difference_place;
 
-/* What is of one line, or of one category without one, in a backward pass or not. */
+/* The memory of one line, or of one category without a line, in a backward pass or
+ * not. */
 typedef struct ml_difference_line {
     ml_difference_place at[2];
     ml_two two;
     uint8_t change;   /* enum ml_change */
     uint8_t move;     /* enum ml_move */
-    uint8_t rule;     /* enum ml_match_rule: the least sure of what differs */
-    uint8_t category; /* enum ml_category: of the most of the difference */
+    uint8_t rule;     /* enum ml_match_rule: the least sure over the difference */
+    uint8_t category; /* enum ml_category with most of the difference */
     uint8_t phase;    /* enum ml_phase */
     uint8_t no_line;  /* enum ml_no_line */
-    /* Of the modules that have a part in the difference, "*" for what differs between
-     * them; NUL at the end; owned.  NULL: none. */
+    /* Of the modules in the difference, "*" for parts that differ; NUL-terminated;
+     * owned.  NULL: none. */
     char *module;
 } ml_difference_line;
 
 typedef struct ml_difference_module {
-    ml_string module;  /* borrowed, as the second recording has it; empty: none */
+    ml_string module;  /* borrowed, the second recording's; empty: none */
     uint8_t no_module; /* enum ml_no_module */
     ml_two two;
 } ml_difference_module;
@@ -81,16 +82,17 @@ typedef struct ml_difference_instant {
     uint64_t position; /* events before it */
     uint64_t time;     /* unix ns; of the event before it, else of the first */
     uint32_t step;     /* number of the training step */
-    uint8_t phase; /* enum ml_phase: of the allocation that is the event before it */
+    uint8_t phase;     /* enum ml_phase, if the event before is an allocation */
 } ml_difference_instant;
 
 typedef struct ml_difference_part {
-    ml_string phase; /* ours, or borrowed; empty: the instant that was asked for */
+    ml_string phase; /* a constant, or borrowed; empty: the requested instant */
     ml_difference_instant at[2];
     ml_two whole;
-    /* What follows is only where both instants are known. */
+    /* The members below are set only if both instants are known. */
     ml_two categories[ML_CATEGORY_COUNT];
-    /* Owned; the greatest differences first, then by text.  Those without are left out. */
+    /* Owned; greatest differences first, then by text.  Lines without a difference are
+     * left out. */
     ml_difference_line *lines;
     size_t line_count;
     ml_difference_module *modules;
@@ -98,15 +100,15 @@ typedef struct ml_difference_part {
 } ml_difference_part;
 
 typedef struct ml_difference {
-    /* Owned; the instant that was asked for, then if asked for, each where most was
-     * allocated in a phase: forward, backward, optimizer, then named ones. */
+    /* Owned; the requested instant; then, if requested, the peak within each phase:
+     * forward, backward, optimizer, then named ones. */
     ml_difference_part *parts;
     size_t part_count;
     size_t phases_left_out; /* named ones beyond ML_DIFFERENCE_PHASES_MAX */
 } ml_difference;
 
 #define ML_DIFFERENCE_PHASES_MAX 32
-/* A position that no recording has: where most was allocated, at the first such. */
+/* No recording has this position: the first instant of the allocated peak. */
 #define ML_DIFFERENCE_PEAK UINT64_MAX
 
 typedef struct ml_difference_side {
@@ -117,13 +119,13 @@ typedef struct ml_difference_side {
 
 typedef struct ml_difference_ask {
     ml_difference_side sides[2];
-    bool same_code; /* both ran the same files: lines are what they say */
-    bool phases;    /* tell of each phase too */
-    bool one_step;  /* only of the phases in the step of the instant */
+    bool same_code; /* both ran the same files: lines identify code */
+    bool phases;    /* report each phase too */
+    bool one_step;  /* phases only within the step of the instant */
 } ml_difference_ask;
 
-/* Linear in the events, but for what match.h does with lines.  0, ML_EINVALID for a device
- * or a position that a recording does not have, or ML_ENOMEM. */
+/* Linear in the events, except for match.h's work on lines.  0, ML_EINVALID for a
+ * device or a position that a recording lacks, or ML_ENOMEM. */
 int ml_difference_new(const ml_difference_ask *ask, ml_difference **out);
 void ml_difference_free(ml_difference *difference); /* takes NULL */
 

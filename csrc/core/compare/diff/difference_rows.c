@@ -1,4 +1,4 @@
-/* The rows of one part of a difference.  See difference_rows.h.
+/* Makes the rows of one part of a difference.  See difference_rows.h.
  *
  * A unit is a site with its partner, or one without; rows are the sums of units. */
 #include "compare/diff/difference_rows.h"
@@ -16,7 +16,7 @@ typedef struct unit {
     uint8_t rule; /* enum ml_match_rule */
 } unit;
 
-/* What a row is of; without padding, to be compared as bytes. */
+/* What a row represents; without padding, because it is compared as bytes. */
 typedef struct key {
     int64_t line[2];
     uint32_t file[2]; /* texts */
@@ -31,16 +31,16 @@ typedef struct key {
 typedef struct sum {
     key of;
     ml_two two;
-    int64_t kinds[ML_CATEGORY_COUNT]; /* differences of bytes; wrap where sizes do */
+    int64_t kinds[ML_CATEGORY_COUNT]; /* differences of bytes; they wrap if sizes do */
     uint64_t greatest;                /* of the units' differences */
     const unit *shown;                /* of the greatest */
     uint8_t phase;
     uint8_t rule;
-    bool has[2]; /* sites of the side */
+    bool has[2]; /* the side has sites */
     bool all_moved;
 } sum;
 
-/* Sums by key, in the order in which the keys came first. */
+/* Sums by key, in the order of the keys' first appearance. */
 typedef struct sums {
     ml_intern table;
     sum *items; /* owned */
@@ -108,12 +108,12 @@ list_units(difference_rows_work *w)
     }
 }
 
-/* How the memory of U, which moved, did. */
+/* How the memory of U, which moved, moved. */
 static enum ml_move
 move_of(const difference_rows_work *w, const unit *u)
 {
     bool more = u->two.bytes[1] > u->two.bytes[0];
-    /* Has the side that has less of it at its instant had as much before? */
+    /* Whether the side with less at its instant had as much before. */
     const ml_site_live *less = &w->view->live[more ? 0 : 1][u->site[more ? 0 : 1]];
     bool had = less->most_before >= u->two.bytes[more ? 1 : 0];
     return more ? (had ? ML_MOVE_FREED_LATER : ML_MOVE_ALLOCATED_EARLIER)
@@ -134,7 +134,7 @@ same_key(const void *context, uint32_t id)
     return memcmp(&query->all->items[id].of, query->of, sizeof(key)) == 0;
 }
 
-/* Where OF is summed; NULL: no memory. */
+/* The sum for OF; NULL: no memory. */
 static sum *
 sum_of(sums *all, const key *of)
 {
@@ -160,8 +160,8 @@ sums_fini(sums *all)
     ml_free(all->items);
 }
 
-/* What the row of U is of: its line on both sides, where its line has one on the
- * other even if the site itself has none. */
+/* The key of U's row: its line on both sides, if its line has one on the other side,
+ * even if the site itself has none. */
 static key
 line_key(const difference_rows_work *w, const unit *u)
 {
@@ -267,7 +267,7 @@ compare_sizes(const ml_two *a, const ml_two *b)
     return x != y ? (x > y ? -1 : 1) : 0;
 }
 
-/* Where a line is now, or was. */
+/* A line's place now, or its earlier one. */
 static const ml_difference_place *
 place_of(const ml_difference_line *line)
 {
@@ -282,11 +282,10 @@ compare_lines(const void *a, const void *b)
     const ml_difference_place *p = place_of(x);
     const ml_difference_place *q = place_of(y);
     int order = compare_sizes(&x->two, &y->two);
-    order = order != 0 ? order : ml_string_compare(p->file, q->file);
-    if (order == 0 && p->line != q->line) {
-        order = p->line < q->line ? -1 : 1;
+    if (order == 0) {
+        order = ml_code_place_compare((ml_code_place){p->file, p->line, p->function},
+                                      (ml_code_place){q->file, q->line, q->function});
     }
-    order = order != 0 ? order : ml_string_compare(p->function, q->function);
     order = order != 0 ? order : (int)x->category - (int)y->category;
     order = order != 0 ? order : (int)x->phase - (int)y->phase;
     order = order != 0 ? order : (int)x->change - (int)y->change;

@@ -1,4 +1,4 @@
-/* Which site of one recording is which of another.  See match.h. */
+/* Pairs the sites of two recordings.  See match.h. */
 #include "compare/diff/match.h"
 
 #include <stdlib.h>
@@ -15,22 +15,22 @@ typedef struct match_work {
     ml_match *match;
     const ml_string_pool *texts;
     const ml_sites *sites[2];
-    /* By site: the pair of lines that it is of, from 1 on, 0 where its line has no
-     * partner; without a line WITHOUT. */
+    /* By site: its pair of lines, from 1 on; 0: its line has no partner; WITHOUT: no
+     * line. */
     uint32_t *pair[2];
     uint8_t *has_module[2]; /* by text */
 } match_work;
 
 #define WITHOUT UINT32_MAX
 
-/* By what sites are paired in a round. */
+/* The properties by which a round pairs sites. */
 enum {
-    BY_PAIR = 0x01, /* of lines, which they must have */
+    BY_PAIR = 0x01, /* by lines, which they must have */
     BY_MODULE = 0x02,
     BY_OPERATION = 0x04,
     BY_SIZE = 0x08,
     BY_FUNCTION = 0x10,
-    ONLY_NEW = 0x20, /* of a module that the other side has not */
+    ONLY_NEW = 0x20, /* with a module that the other side lacks */
     WITH_MODULE = 0x40
 };
 
@@ -56,7 +56,7 @@ compare_entries(const void *a, const void *b)
     return x->site < y->site ? -1 : x->site > y->site;
 }
 
-/* Whether SITE takes part in a round, and by what. */
+/* Whether SITE takes part in a round, and its key. */
 static bool
 key_of(const match_work *w, unsigned side, size_t site, unsigned by, uint64_t *key)
 {

@@ -1,4 +1,4 @@
-/* The lines of a recording.  See match_lines.h. */
+/* Lists the lines of a recording with their features.  See match_lines.h. */
 #include "compare/diff/match_lines.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 /* ---- Lines and what they are like ---- */
 
-/* In place of any module that the other recording has not.  A line where many modules ran
- * would else have little in common with itself once they were renamed. */
+/* Represents any module that the other recording lacks.  Otherwise a line where many
+ * modules ran would hardly resemble itself after they were renamed. */
 #define NEW_MODULE UINT64_MAX
 
 typedef struct place {
@@ -46,7 +46,7 @@ compare_features(const void *a, const void *b)
     return order != 0 ? order : compare_numbers(y->weight, x->weight);
 }
 
-/* KIND tells features of the same values apart. */
+/* KIND distinguishes features with the same values. */
 static int
 add_feature(ml_match_lines *lines, uint64_t kind, uint64_t a, uint64_t b, uint64_t c,
             uint32_t weight, bool strong)
@@ -83,7 +83,8 @@ add_site_features(ml_match_lines *lines, const ml_site *site, const uint8_t *kno
     return result;
 }
 
-/* Sorts the features from FIRST on, each once; their weight together. */
+/* Sorts the features from FIRST on and removes duplicates; returns the sum of their
+ * weights. */
 static uint32_t
 settle_features(ml_match_lines *lines, size_t first)
 {

@@ -20,11 +20,11 @@ typedef struct ml_match_line {
     int64_t line;
     uint32_t file;
     uint32_t function;
-    size_t first_site; /* among the order */
+    size_t first_site; /* index in the order */
     size_t site_count;
     size_t first_feature;
     size_t feature_count;
-    uint32_t weight;  /* of its features together */
+    uint32_t weight;  /* sum of its features' weights */
     uint32_t partner; /* line of the other side, or ML_NO_LINE */
 } ml_match_line;
 
@@ -32,7 +32,7 @@ typedef struct ml_match_lines {
     uint32_t
         *order; /* owned; sites by file, line and function; those without one first */
     size_t order_count;
-    size_t without;       /* as many have no line */
+    size_t without;       /* the number without a line */
     ml_match_line *items; /* owned; by file, line and function */
     size_t count;
     ml_match_feature *features; /* owned; of each line by hash */
@@ -40,9 +40,9 @@ typedef struct ml_match_lines {
     size_t feature_capacity;
 } ml_match_lines;
 
-/* KNOWN: by text, whether the other recording has such a module.  One that it has not has
- * another name there, or none: it says little of a line.  0 or ML_ENOMEM, after which there
- * is nothing to take down. */
+/* KNOWN: by text, whether the other recording has such a module.  A module that it
+ * lacks has another name there, or does not exist: it says little about a line.  0, or
+ * ML_ENOMEM with nothing to free. */
 int ml_match_lines_init(ml_match_lines *lines, const ml_sites *sites,
                         const uint8_t *known);
 void ml_match_lines_fini(ml_match_lines *lines);
@@ -51,7 +51,7 @@ void ml_match_lines_fini(ml_match_lines *lines);
 int ml_match_lines_pair(ml_match_lines *before, ml_match_lines *after,
                         const ml_string_pool *texts, bool same_code);
 
-/* How many parts of two paths, counted from their ends, are the same. */
+/* The number of equal parts at the ends of two paths. */
 size_t ml_match_tail(ml_string a, ml_string b);
 
 #endif

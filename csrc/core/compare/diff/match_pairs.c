@@ -1,29 +1,30 @@
-/* Pairing the lines of two recordings.  See match_lines.h. */
+/* Pairs the lines of two recordings.  See match_lines.h. */
 #include "compare/diff/match_lines.h"
 
 #include <stdlib.h>
 
 #include "base/base.h"
 
-/* Likeness is of so many parts. */
+/* The scale of likeness. */
 #define ALIKE 1000u
-/* Lines less alike than this are not each other, in the order of a file and out of it. */
+/* Less similar lines are not paired, in the order of a file and out of it. */
 #define LEAST_IN_ORDER 300u
 #define LEAST_ANYWHERE 600u
-/* Two files that share no name. */
+/* For two files without a common name. */
 #define LEAST_OF_FILES 300u
-/* Where likeness leaves it open: the line before moved by as many, or none moved. */
+/* Breaks ties: the line before moved by the same number, or neither moved. */
 #define SAME_SHIFT 100u
 #define NO_SHIFT 50u
-/* Above so many pairs of lines, or features to look at, only what says the same is paired;
- * of files, what has the same name. */
+/* Above this many pairs of lines, or features to visit, only equal lines are paired,
+ * and only files of one name. */
 #define MOST_PAIRS ((size_t)1 << 22)
 #define MOST_FEATURES ((size_t)1 << 26)
 #define MOST_FILES ((size_t)1 << 14)
 
 /* ---- Likeness ---- */
 
-/* What two lists of features share, of ALIKE; *STRONG: a strong one is among it. */
+/* The likeness of two lists of features, up to ALIKE; *STRONG: they share a strong
+ * one. */
 static uint32_t
 likeness(const ml_match_feature *a, size_t a_count, uint64_t a_weight,
          const ml_match_feature *b, size_t b_count, uint64_t b_weight, bool *strong)
@@ -86,7 +87,7 @@ compare_lines(const ml_match_line *x, const ml_match_line *y)
     return order != 0 ? order : compare_numbers(x->function, y->function);
 }
 
-/* What says the same, of lines A and B up to those before A_END and B_END. */
+/* Pairs equal lines, of A and B up to those before A_END and B_END. */
 static void
 pair_the_same(const sides *s, size_t a, size_t a_end, size_t b, size_t b_end)
 {
@@ -102,7 +103,7 @@ pair_the_same(const sides *s, size_t a, size_t a_end, size_t b, size_t b_end)
 
 /* ---- Files ---- */
 
-/* A file's lines, which follow one another. */
+/* A file's lines, which are consecutive. */
 typedef struct file {
     uint32_t text;
     size_t first;
@@ -178,13 +179,13 @@ ml_match_tail(ml_string a, ml_string b)
         }
         same += x == '/';
     }
-    /* The first part of the shorter one, if that of the other begins there too. */
+    /* Whether the shorter path's first part begins in the other at a part, too. */
     bool whole = (at == a.length || a.bytes[a.length - 1 - at] == '/') &&
                  (at == b.length || b.bytes[b.length - 1 - at] == '/');
     return same + (whole && at > 0);
 }
 
-/* How alike the lines of two files are together: the most alike for each, up to a few. */
+/* The likeness of two files' lines: each line's best, up to a few lines. */
 static uint32_t
 alike_files(const sides *s, const file *a, const file *b)
 {
@@ -207,12 +208,12 @@ alike_files(const sides *s, const file *a, const file *b)
 
 /* ---- Lines in their order ---- */
 
-/* Cells of the table of lines I of one file and J of the other: the best sum of likeness
- * up to there, and that of those that end with the pair. */
+/* Cells for lines I of one file and J of the other: the best sum of likeness up to
+ * there, and the best that ends with the pair. */
 typedef struct table {
     size_t width;
     uint32_t *best;
-    uint32_t *paired; /* 0: they are no pair */
+    uint32_t *paired; /* 0: not a pair */
 } table;
 
 static uint32_t
@@ -228,7 +229,7 @@ value_of_pair(const sides *s, const table *t, size_t a, size_t b, size_t i, size
     uint32_t before = t->best[(i - 1) * t->width + j - 1];
     if (i > 1 && j > 1) {
         uint32_t neighbours = t->paired[(i - 1) * t->width + j - 1];
-        /* Lines may say anything: unsigned, their differences are defined. */
+        /* Forged lines may have any number: unsigned differences are defined. */
         bool same_shift = (uint64_t)y->line - (uint64_t)x->line ==
                           (uint64_t)y[-1].line - (uint64_t)x[-1].line;
         if (neighbours != 0 && same_shift && neighbours + SAME_SHIFT > before) {
@@ -251,7 +252,7 @@ trace_back(const sides *s, const table *t, size_t a, size_t i, size_t b, size_t 
             continue;
         }
         join(s, a + i - 1, b + j - 1);
-        /* Came by the neighbours' pair where that gives the value. */
+        /* Reached from the neighbours' pair, if that gives the value. */
         size_t corner = cell - t->width - 1;
         uint32_t neighbours = t->paired[corner];
         const ml_match_line *x = &s->of[0]->items[a + i - 1];
@@ -307,7 +308,7 @@ pair_in_order(const sides *s, const file *x, const file *y)
 
 /* ---- All ---- */
 
-/* Those of FILES whose candidates come first, and their lines. */
+/* Pairs the FILES with the first candidates, and their lines. */
 static int
 take_files(const sides *s, file *files[2], candidates *all)
 {
@@ -341,8 +342,8 @@ pair_files_of_one_name(const sides *s, file *files[2], const size_t counts[2])
     return result;
 }
 
-/* The numbers of the files, or of the lines, that are not paired yet: to look for them again
- * and again would be a square of all. */
+/* The numbers of the files or lines not paired yet.  Searching for them repeatedly
+ * would be quadratic. */
 typedef struct left {
     uint32_t *items; /* owned */
     size_t count;
@@ -372,7 +373,8 @@ list_left_lines(const ml_match_lines *lines, left *out)
     return out->items == NULL ? ML_ENOMEM : 0;
 }
 
-/* Those that are left: by the tails of their paths, where BY_TAIL, else by their lines. */
+/* Pairs those that are left: with BY_TAIL by the tails of their paths, else by their
+ * lines. */
 static int
 pair_files_by(const sides *s, file *files[2], const left of[2], bool by_tail)
 {
@@ -421,7 +423,8 @@ pair_files(const sides *s, file *files[2], const size_t counts[2])
     return result;
 }
 
-/* By text of a function: whether a line of it is paired already; owned by the caller. */
+/* By function's text: whether one of its lines is already paired; the caller frees
+ * it. */
 static uint8_t *
 find_settled(const sides *s)
 {
@@ -436,8 +439,8 @@ find_settled(const sides *s)
     return settled;
 }
 
-/* Whether two lines that no order pairs are one that went elsewhere: by what ran there, or
- * with the whole of its function. */
+/* Whether two unordered lines may be one that moved: by the operations there, or with
+ * its whole function. */
 static bool
 may_have_moved(const sides *s, const uint8_t *settled, size_t a, size_t b, bool strong)
 {
@@ -446,7 +449,7 @@ may_have_moved(const sides *s, const uint8_t *settled, size_t a, size_t b, bool 
     return strong || (x->function == y->function && !settled[x->function]);
 }
 
-/* The pairs of those lines that are left that may be one, the best first. */
+/* Possible pairs among the remaining lines, best first. */
 static int
 find_moved(const sides *s, const left of[2], candidates *all)
 {

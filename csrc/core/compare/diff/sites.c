@@ -1,4 +1,4 @@
-/* Sites: what allocates on one device.  See sites.h. */
+/* Finds the allocating sites of one device.  See sites.h. */
 #include "compare/diff/sites.h"
 
 #include <string.h>
@@ -13,14 +13,13 @@ typedef struct sites_work {
     const ml_recording *recording;
     const uint32_t *texts; /* by string id */
     const ml_analysis *analysis;
-    uint64_t
-        *operations; /* owned; by frame id; NOT_ASKED yet, or 0: it is of no library */
+    uint64_t *operations; /* owned; by frame id; NOT_ASKED; 0: not in a library */
 } sites_work;
 
 #define NOT_ASKED UINT64_MAX
 
-/* Sites that are always there: of blocks that no event and no list of blocks tells
- * of, as misfits may leave, and of slack. */
+/* Sites that always exist: for blocks without event and without block in the list, as
+ * misfits may leave, and for slack. */
 enum {
     UNTOLD,
     SLACK
@@ -60,8 +59,8 @@ find_site(ml_sites *sites, const ml_site_key *key, uint8_t phase, uint32_t *id)
     return result;
 }
 
-/* Of a frame of a library: its function and the file's own name, as folders differ from
- * machine to machine and lines from release to release. */
+/* For a library's frame: its function and its file's own name.  Folders differ between
+ * machines, and lines between releases. */
 static uint64_t
 name_operation(const ml_recording *recording, uint32_t frame)
 {
@@ -100,7 +99,7 @@ operation_of(sites_work *w, const ml_events *events, size_t index)
     return node.length == 0 ? 0 : ml_hash_bytes(node.bytes, node.length) | 1;
 }
 
-/* The site of a block of CAUSE and VERDICT that OPERATION allocated. */
+/* The site of a block with CAUSE and VERDICT, allocated by OPERATION. */
 static int
 site_of(sites_work *w, const ml_cause *cause, const ml_verdict *verdict,
         uint64_t operation, uint64_t bytes, uint32_t *site)
@@ -127,13 +126,13 @@ site_of(sites_work *w, const ml_cause *cause, const ml_verdict *verdict,
     return result;
 }
 
-/* What the allocator would give for REQUESTED bytes, of a block of BYTES. */
+/* The size that rounding gives REQUESTED bytes, for a block of BYTES. */
 static uint64_t
 without_slack(const ml_recording *recording, uint64_t requested, uint64_t bytes)
 {
     uint64_t rounded =
         requested == 0 ? bytes : ml_allocator_round(&recording->rules, requested);
-    /* Sizes in a file may say anything. */
+    /* Sizes in a forged file may be anything. */
     return rounded >= requested && rounded < bytes ? rounded : bytes;
 }
 
@@ -217,7 +216,7 @@ note_end(ml_sites *sites, size_t index, uint32_t site, uint64_t bytes)
 {
     const ml_lifetimes *lifetimes = &sites->analysis->lifetimes;
     const ml_lifetime *last = ml_lifetime_last(lifetimes, &lifetimes->rows[index]);
-    /* What waited to be freed at the start ends with that. */
+    /* A block that waited for its free at the start ends with that. */
     uint32_t end = last->requested != 0 ? last->requested : last->end;
     if (end != ML_NEVER) {
         sites->freed[end - 1] = site;
@@ -373,7 +372,7 @@ see_block(void *context, const ml_block *block, uint64_t birth)
     return 0;
 }
 
-/* From the memory itself: whatever the events say, it adds up to what is allocated. */
+/* From the memory itself: whatever the events are, the sum is the allocated bytes. */
 static int
 see_instant(const ml_sites *sites, size_t position, ml_site_live *live)
 {
@@ -395,8 +394,8 @@ raise(uint64_t *most, uint64_t now)
     *most = *most < now ? now : *most;
 }
 
-/* The most that was live from state FIRST to state LAST, a state being that after as
- * many events; NOW is what is live before the first. */
+/* The most live bytes from state FIRST to state LAST, where a state's number is its
+ * events; NOW is live before the first. */
 static void
 follow(const ml_sites *sites, size_t position, size_t first, size_t last, uint64_t *now,
        ml_site_live *live)

@@ -1,4 +1,4 @@
-/* The clocks of ranks, set to that of the first.  See align.h. */
+/* Aligns the clocks of ranks with the first one's.  See align.h. */
 #include "compare/ranks/align.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ ml_align_time(uint64_t time, int64_t offset)
     return time < UINT64_MAX - behind ? time + behind : UINT64_MAX;
 }
 
-/* A - B, at most what fits. */
+/* A - B, saturated. */
 static int64_t
 difference(uint64_t a, uint64_t b)
 {
@@ -42,7 +42,8 @@ same_clock(const ml_rank *a, const ml_rank *b)
 
 /* ---- One host ---- */
 
-/* How far apart A and B tell one moment: each said when the kernel began to count. */
+/* The difference of A's and B's times for one moment: each told when the kernel's clock
+ * began. */
 static uint64_t
 clocks_apart(const ml_rank *a, const ml_rank *b)
 {
@@ -72,7 +73,7 @@ compare_ends(const void *a, const void *b)
 }
 
 typedef struct step_ends {
-    step_end *items; /* owned; by number, each once */
+    step_end *items; /* owned; by number, without duplicates */
     size_t count;
 } step_ends;
 
@@ -111,7 +112,7 @@ typedef struct differences {
     size_t capacity;
 } differences;
 
-/* Adds how far RANK's clock was ahead of REFERENCE's at the end of each step of both. */
+/* Adds the lead of RANK's clock over REFERENCE's at the end of each common step. */
 static int
 add_differences(differences *all, const ml_rank *rank, const step_ends *reference)
 {
@@ -142,13 +143,13 @@ compare_differences(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The distance from MIDDLE within which nine in ten of the sorted ALL lie. */
+/* The distance from MIDDLE that contains nine in ten of the sorted ALL. */
 static uint64_t
 spread_of(const differences *all, int64_t middle)
 {
     size_t wanted = all->count - all->count / 10;
     size_t low = 0, high = all->count - 1;
-    /* The farthest of them, on either side, goes first. */
+    /* Drops the farthest first, on either side. */
     for (size_t left = all->count; left > wanted; left--) {
         bool below = (uint64_t)middle - (uint64_t)all->items[low] >
                      (uint64_t)all->items[high] - (uint64_t)middle;
@@ -167,7 +168,7 @@ goes_with(const ml_rank *ranks, size_t first, size_t i)
                           same_clock(&ranks[first], &ranks[i]));
 }
 
-/* Sets the clock of the host of RANKS[FIRST], and of all of its ranks. */
+/* Aligns the clock of the host of RANKS[FIRST], for all of its ranks. */
 static int
 align_host(ml_rank *ranks, size_t count, size_t first, const step_ends *reference)
 {
@@ -191,7 +192,7 @@ align_host(ml_rank *ranks, size_t count, size_t first, const step_ends *referenc
         set.common_steps = all.count < UINT32_MAX ? (uint32_t)all.count : UINT32_MAX;
     }
     ml_free(all.items);
-    /* The first last: the others are known by it. */
+    /* The first comes last: it identifies the others. */
     for (size_t i = count; i-- > first;) {
         if (goes_with(ranks, first, i)) {
             ranks[i].alignment = set.alignment;

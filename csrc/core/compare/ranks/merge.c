@@ -1,4 +1,4 @@
-/* One recording out of those of several ranks.  See merge.h. */
+/* Merges the recordings of several ranks into one.  See merge.h. */
 #include "compare/ranks/merge.h"
 
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "compare/ranks/align.h"
 #include "recording/interner.h"
 
-/* A rank on the way: its devices lie together among those that came, and so do its
- * annotations, whose devices count within the rank. */
+/* A rank during the merge.  Its devices are consecutive among those added, and so are
+ * its annotations, whose devices count within the rank. */
 typedef struct arrival {
     ml_rank rank;
     size_t order;
@@ -27,16 +27,16 @@ struct ml_merge {
     size_t device_capacity;
     size_t arrival_capacity;
     size_t annotation_capacity;
-    /* Of the recording being added: its ids in the merged one. */
+    /* For the recording being added: its ids in the merged one. */
     uint32_t *string_of; /* owned */
     uint32_t *frame_of;  /* owned */
     uint32_t *stack_of;  /* owned */
-    int32_t *place_of;   /* owned; of its devices within their rank; -1: left out */
+    int32_t *place_of;   /* owned; by device, its index within its rank; -1: left out */
 };
 
 /* ---- Texts, frames and stacks ---- */
 
-/* The ranks run one program: what the first of them has of a line counts. */
+/* The ranks run one program: the first rank's text of a line counts. */
 static int
 merge_code_line(ml_merge *merge, ml_code_line line)
 {
@@ -181,8 +181,8 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
     return 0;
 }
 
-/* Whether anything is known of a device: a process lists those, too, that it never
- * used, of which there is no more than that they were looked at. */
+/* Whether something is known of a device.  A process also lists devices that it never
+ * used, with samples only. */
 static bool
 is_used(const ml_device_trace *device)
 {
@@ -217,7 +217,7 @@ add_device(ml_merge *merge, int *result)
 
 /* ---- A rank ---- */
 
-/* The devices of FROM that were used, as RANK's; NUMBERED: they know their numbers. */
+/* Adds the used devices of FROM as RANK's; NUMBERED: they know their numbers. */
 static int
 add_devices(ml_merge *merge, const ml_recording *from, bool numbered, ml_rank *rank)
 {
@@ -239,7 +239,7 @@ add_devices(ml_merge *merge, const ml_recording *from, bool numbered, ml_rank *r
     return result;
 }
 
-/* Those of devices that were left out are, too. */
+/* Notes of devices that were left out are left out too. */
 static int
 add_notes(const ml_merge *merge, const ml_recording *from, ml_recording *part)
 {
@@ -264,8 +264,8 @@ add_notes(const ml_merge *merge, const ml_recording *from, ml_recording *part)
     return 0;
 }
 
-/* Those of the rank OF of FROM, or all.  Torch's viewer has nothing but their device
- * to tell ranks apart: those of none go to the first of the rank. */
+/* Annotations of the rank OF of FROM, or all.  torch's viewer tells ranks apart only by
+ * their devices, so annotations without a device go to the rank's first. */
 static int
 add_annotations(ml_merge *merge, const ml_recording *from, const ml_rank *of,
                 arrival *to)
@@ -298,7 +298,7 @@ add_annotations(ml_merge *merge, const ml_recording *from, const ml_rank *of,
     return 0;
 }
 
-/* All times of RANK, but for annotations, from a clock that is OFFSET ahead. */
+/* Moves all times of RANK, except annotations, from a clock that is OFFSET ahead. */
 static void
 move_times(const ml_rank *rank, ml_recording *merged, int64_t offset)
 {
@@ -315,7 +315,7 @@ move_times(const ml_rank *rank, ml_recording *merged, int64_t offset)
     }
 }
 
-/* Sets the clock of a rank that was merged before back to its own. */
+/* Restores the own clock of a rank that was merged before. */
 static void
 move_back(const arrival *of, ml_recording *merged)
 {
@@ -328,8 +328,7 @@ move_back(const arrival *of, ml_recording *merged)
     }
 }
 
-/* What FROM, which is WHOLE or a part of it, holds; KNOWN is what is known of the
- * rank. */
+/* Adds FROM, which is WHOLE or a part of it; KNOWN has the facts about the rank. */
 static int
 add_rank(ml_merge *merge, const ml_recording *whole, const ml_recording *from,
          const ml_rank *known, ml_string file, int number)
@@ -376,7 +375,7 @@ add_rank(ml_merge *merge, const ml_recording *whole, const ml_recording *from,
     return result;
 }
 
-/* What there is once: the first recording's. */
+/* Takes what exists only once: the first recording's. */
 static int
 take_whole(ml_merge *merge, const ml_recording *from)
 {
@@ -480,7 +479,7 @@ ml_merge_free(ml_merge *merge)
     ml_free(merge);
 }
 
-/* By rank; those of none last, in the order in which they came. */
+/* By rank; those without one last, in the order of adding. */
 static int
 compare_arrivals(const void *a, const void *b)
 {
@@ -508,8 +507,8 @@ compare_placed(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* In the order of their times, with the devices of the merged recording; those of a
- * rank that has none are left out. */
+/* Places annotations by time, with the merged recording's devices; those of a rank
+ * without devices are left out. */
 static int
 place_annotations(const ml_merge *merge, size_t arrivals)
 {
@@ -539,8 +538,8 @@ place_annotations(const ml_merge *merge, size_t arrivals)
     return 0;
 }
 
-/* The ranks in their order, with their devices, in the merged recording, which owns the
- * parts then. */
+/* Places the ranks in order, with their devices, in the merged recording, which then
+ * owns the parts. */
 static int
 place_ranks(ml_merge *merge)
 {
@@ -569,7 +568,7 @@ place_ranks(ml_merge *merge)
     merged->devices = devices;
     merged->ranks = ranks;
     merged->rank_count = count;
-    /* Their parts are the recording's from here on. */
+    /* From here on, the recording owns their parts. */
     merge->arrival_count = 0;
     int result = ml_align(ranks, count);
     for (size_t i = 0; i < count && result == 0; i++) {

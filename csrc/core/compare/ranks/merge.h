@@ -15,16 +15,16 @@ int ml_merge_new(ml_merge **out);
 /* Takes NULL. */
 void ml_merge_free(ml_merge *merge);
 
-/* Adds what RECORDING holds; all is copied.  FILE is its name for people, RANK its rank
- * where the recording does not say (-1: none).  One that was merged itself adds all of its
- * ranks, whose clocks are set anew.  Linear in its size.  0, ML_EINVALID where its source
- * is another than that of those before, ML_EFULL for more devices or ranks than a recording
- * may have, or ML_ENOMEM; MERGE can only be freed after an error. */
+/* Adds a copy of RECORDING.  FILE is its name for people; RANK its rank if the
+ * recording does not tell (-1: none).  A merged recording adds all of its ranks, whose
+ * clocks are aligned anew.  Linear in its size.  0, ML_EINVALID if its source differs
+ * from earlier ones, ML_EFULL for too many devices or ranks, or ML_ENOMEM; after an
+ * error MERGE can only be freed. */
 int ml_merge_add(ml_merge *merge, const ml_recording *recording, const char *file,
                  int rank);
 
-/* The recording of all, ranks in their order and clocks aligned; MERGE is empty then and
- * can only be freed.  0, ML_EINVALID where nothing was added, or ML_ENOMEM. */
+/* The merged recording, with ranks in order and clocks aligned; MERGE is then empty and
+ * can only be freed.  0, ML_EINVALID if nothing was added, or ML_ENOMEM. */
 int ml_merge_finish(ml_merge *merge, ml_recording **out);
 
 #endif

@@ -1,4 +1,4 @@
-/* A chunk: a fixed-size piece of a lane.  See chunk.h. */
+/* Reads and writes chunks, fixed-size pieces of a lane.  See chunk.h. */
 #include "file/codec/chunk.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Writing the record of a memory event.  See pack.h; pack_codes.h says how it lies. */
+/* Writes the record of a memory event.  See pack.h; pack_codes.h has the layout. */
 #include "file/codec/pack_codes.h"
 
 #include <stdbool.h>
@@ -11,8 +11,8 @@ put(uint8_t *to, uint64_t value, unsigned bytes)
     return to + bytes;
 }
 
-/* Each of these writes a field that is not as its code 0 says, and returns its code where
- * it belongs among the codes. */
+/* Each writes a field that differs from its code 0, and returns its code, shifted to
+ * its place. */
 
 static inline uint32_t
 put_addr(uint8_t **to, uint64_t addr, uint64_t before)

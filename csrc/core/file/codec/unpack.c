@@ -1,10 +1,10 @@
-/* Reading the records of memory events.  See pack.h; pack_codes.h says how they lie. */
+/* Reads the records of memory events.  See pack.h; pack_codes.h has the layout. */
 #include "file/codec/pack_codes.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-/* A field of BYTES, which are there. */
+/* A field of BYTES, which must be available. */
 static inline uint64_t
 get(const uint8_t **at, const uint8_t *end, unsigned bytes)
 {
@@ -92,8 +92,8 @@ get_next(ml_pack *state, const uint8_t **at, const uint8_t *end)
     return 0;
 }
 
-/* What stands before an event in sparse columns, by number: those that only a later writer
- * knows are passed over. */
+/* Reads an event's sparse columns, by number; columns unknown to this reader are
+ * skipped. */
 static int
 get_sparse(const uint8_t **at, const uint8_t *end, uint32_t sparse[ML_PACK_SPARSE_MOST])
 {
@@ -262,7 +262,7 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
         }
     }
     const uint8_t *start = from;
-    /* These come right before their event: what is committed never ends with one. */
+    /* These come right before their event, so committed bytes never end with one. */
     if (from < end && (*from & 15u) == ML_PACK_TAG_CONTEXT &&
         get_context(state, &from, end) < 0) {
         return ML_EFORMAT;

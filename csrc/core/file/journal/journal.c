@@ -1,7 +1,7 @@
-/* The journals of a source, and the events that go to them.  See journal.h.
+/* The journals of a source, and the events written to them.  See journal.h.
  *
- * Everything reachable from ml_journal_port_record is held to the rule of the allocator's
- * callback (no lock, memory, GIL or I/O). */
+ * Everything reachable from ml_journal_port_record obeys the rule of the allocator's
+ * callback: no lock, memory, GIL or I/O. */
 #include "file/journal/journal.h"
 
 #include <sched.h>
@@ -26,7 +26,7 @@ store(ml_journal *journal, ml_journal_lane *lane, const ml_event *event,
     if (atomic_load_explicit(&journal->stopped, memory_order_relaxed)) {
         return false;
     }
-    /* After a gap only a new chunk can tell of it. */
+    /* Only a new chunk can mark a gap. */
     if (lane->pending > 0 && !ml_journal_turn(journal, lane)) {
         return false;
     }
@@ -60,7 +60,7 @@ void
 ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event *event,
                        const ml_packed_event *packed)
 {
-    /* Either who detaches sees this, or the loads below see that it has detached. */
+    /* Either the detaching thread sees this, or the loads below see the detachment. */
     atomic_exchange(&port->writing[lane], 1);
     for (int i = 0; i < ML_PORT_JOURNALS; i++) {
         ml_journal *journal = atomic_load(&port->journals[i]);

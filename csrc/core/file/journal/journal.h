@@ -30,10 +30,9 @@
 
 typedef struct ml_journal ml_journal;
 
-/* The journals of a source.  Lives for ever; all zeros but for the lock: no
- * journals. */
+/* The journals of a source.  Never freed; all zeros but for the lock: no journals. */
 typedef struct ml_journal_port {
-    /* Of journals; 0 spares the callback their part. */
+    /* Number of journals; with 0 the callback skips them. */
     _Atomic int count;
     _Atomic(ml_journal *) journals[ML_PORT_JOURNALS]; /* borrowed */
     /* A lane's writer is in a journal: detaching a journal waits for it. */
@@ -48,10 +47,10 @@ typedef struct ml_journal_options {
     uint64_t limit_bytes; /* of the file; UINT64_MAX: none */
     int device;           /* -1: all */
     uint32_t keys;        /* ML_KEY_* of the running torch */
-    bool uses;            /* when blocks were last used is wanted */
+    bool uses;            /* last uses of blocks are wanted */
     ml_wanted wanted;     /* of the stacks of its events, which may have more */
     ml_process_place place;
-    /* Says one sentence to people, from the journal's thread; NULL: nobody. */
+    /* Reports one sentence to people, from the journal's thread; NULL: nobody. */
     void (*warn)(const char *text);
 } ml_journal_options;
 
@@ -67,10 +66,10 @@ int ml_journal_keep(ml_journal *journal, char *problem, size_t problem_bytes);
 /* Sets the process's PLACE, new or changed. */
 void ml_journal_place(ml_journal *journal, ml_process_place place);
 /* Ends the file.  Nothing may write to it any more: call ml_journal_detach first.  A
- * file that was not kept is removed.  NULL is nothing. */
+ * file that was not kept is removed.  Accepts NULL. */
 void ml_journal_close(ml_journal *journal);
-/* In a forked child: the file is the parent's.  Only ml_journal_close may follow.  NULL
- * is nothing. */
+/* In a forked child: the file is the parent's.  Only ml_journal_close may follow.
+ * Accepts NULL. */
 void ml_journal_forked(ml_journal *journal);
 
 /* From here on JOURNAL receives the events of each begun lane of PORT.  ML_EFULL if
@@ -117,8 +116,8 @@ void ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event
  * counts. */
 void ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
                     const ml_tag *tag, ml_slice module, ml_slice name);
-/* The recording ends, and JOURNAL is attached: the last use of a live block at ADDR came after
- * so many EVENTS of DEVICE since its lane was begun.  Waits for room, as a start does. */
+/* The recording ends, with JOURNAL attached: the live block at ADDR was last used after
+ * EVENTS of DEVICE since its lane was begun.  Waits for room, as a start does. */
 void ml_journal_use(ml_journal *journal, int device, uint64_t addr, uint64_t events);
 /* Writes LINE, whose strings are RECORDING's; does nothing if JOURNAL is not attached
  * to PORT.  Waits for room, as a start does. */

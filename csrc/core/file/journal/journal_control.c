@@ -1,7 +1,7 @@
-/* A journal's control lane: the memory at the start, settings, owners, notes, the clock.
- * See journal.h.
+/* A journal's control lane: the memory at the start, settings, owners, notes, the
+ * clock.  See journal.h.
  *
- * Off the hot path: these may wait for a chunk where that is said. */
+ * Not on the hot path: these functions may wait for a chunk, where stated. */
 #include <string.h>
 
 #include "base/base.h"
@@ -9,14 +9,14 @@
 #include "file/journal/journal_parts.h"
 #include "stacks/stacks_records.h"
 
-/* Ticks from one anchor to the next, at least: between two that lie close, what each is off
- * by would make another rate of the clock. */
+/* Fewest ticks between anchors: between close anchors, their errors would change the
+ * clock's rate. */
 #define ANCHOR_TICKS (UINT64_C(1) << 30)
 
-/* A record and the text behind it. */
+/* A record and its text. */
 typedef struct message {
     uint32_t length;
-    bool cut; /* it did not fit: not to be stored */
+    bool cut; /* it did not fit, and must not be stored */
     uint8_t bytes[256 + ML_JOURNAL_TEXT_BYTES];
 } message;
 
@@ -37,8 +37,8 @@ put_number(message *to, uint64_t number)
     put(to, bytes, ml_varint_write(bytes, number));
 }
 
-/* The port's control lock is held, or the journal nobody else's yet.  False where there
- * was no room, which is counted. */
+/* The port's control lock is held, or the journal is not shared yet.  False: no room,
+ * which is counted. */
 static bool
 append(ml_journal *journal, unsigned kind, const message *record)
 {
@@ -69,8 +69,8 @@ has_room(ml_journal *journal, ml_journal_lane *lane, uint32_t length)
     return fits || ml_journal_turn(journal, lane);
 }
 
-/* Takes the port's control lock once there is room for LENGTH bytes, or none to wait for:
- * false.  Waits without the lock, which programs take for phases and marks. */
+/* Takes the port's control lock once there is room for LENGTH bytes; false: waiting is
+ * of no use.  Waits without the lock, which programs take for phases and marks. */
 static bool
 lock_with_room(ml_journal *journal, uint32_t length)
 {
@@ -87,7 +87,7 @@ lock_with_room(ml_journal *journal, uint32_t length)
     return true;
 }
 
-/* Waits for room, for a start with a hole is no start. */
+/* Waits for room, because a start with a hole is useless. */
 static void
 append_patiently(ml_journal *journal, unsigned kind, const message *record)
 {
@@ -207,14 +207,13 @@ void
 ml_journal_control_begin(ml_journal *journal)
 {
     uint64_t now = journal->source->now(journal->source->self);
-    /* The second is where the clock's own rate puts it. */
+    /* The second follows from the clock's own rate. */
     uint64_t ticks[2] = {now, now + ANCHOR_TICKS};
     append_clock(journal, ticks, 2);
     journal->clock_ticks = ticks[1];
 }
 
-/* With every record the clock now and then: its rate is known the better the longer it
- * was watched. */
+/* Occasionally adds the clock to a record: a longer span gives a more exact rate. */
 static void
 append_anchor(ml_journal *journal)
 {
@@ -249,7 +248,7 @@ is_attached(const ml_journal_port *port, const ml_journal *journal)
     return found;
 }
 
-/* Where the tag is, is asked for last: a block that is claimed was there by then. */
+/* The tag's position is read last: a claimed block existed by then. */
 static void
 append_tag(ml_journal *journal, int device, const ml_tag *tag, ml_slice module,
            ml_slice name)
@@ -307,7 +306,7 @@ ml_journal_use(ml_journal *journal, int device, uint64_t addr, uint64_t events)
     append_start(journal, ML_MLAB_USE, record.bytes, record.length);
 }
 
-/* One that finds no room is left out and counts as nothing lost: it tells of no memory. */
+/* A line without room is left out and not counted: it has nothing to do with memory. */
 void
 ml_journal_code_line(ml_journal_port *port, ml_journal *journal,
                      const ml_recording *recording, const ml_code_line *line)
@@ -368,8 +367,8 @@ put_text(message *to, ml_slice text)
     put(to, text.bytes, text.length);
 }
 
-/* As much of TEXT as half a record takes, with a mark where it was cut: readers need every
- * frame, for ids are places. */
+/* TEXT, cut with a mark to at most half a record.  Readers need every frame, because
+ * ids are indices. */
 static ml_slice
 shortened(ml_slice text, char room[ML_JOURNAL_TEXT_BYTES / 2])
 {
@@ -379,7 +378,7 @@ shortened(ml_slice text, char room[ML_JOURNAL_TEXT_BYTES / 2])
         return text;
     }
     size_t kept = most - (sizeof(mark) - 1);
-    /* No character of UTF-8 in part. */
+    /* Never cuts inside a UTF-8 character. */
     while (kept > 0 && ((unsigned char)text.bytes[kept] & 0xc0) == 0x80) {
         kept--;
     }
@@ -452,7 +451,7 @@ ml_journal_port_name(ml_journal_port *port, uint32_t object, const char *name,
         ml_journal *journal = atomic_load(&port->journals[i]);
         if (journal != NULL && object < ml_stacks_object_count(journal->stacks) &&
             journal->named[object] != hash && append(journal, ML_MLAB_NAME, &record)) {
-            /* Told again at every look at the program. */
+            /* It is reported again at every look at the program. */
             journal->named[object] = hash;
         }
     }

@@ -1,15 +1,15 @@
-/* Definitions in a journal: the stacks, code objects and strings that events refer to,
- * written into a lane before their first use there.  See journal.h.
+/* Definitions in a journal: stacks, code objects and strings, written into a lane
+ * before events first refer to them.  See journal.h.
  *
- * Owns, for each lane, a bit an id.  All on the hot path but for the first function and what
- * asks for frames. */
+ * Owns, for each lane, one bit per id.  All on the hot path, except the first function
+ * and the query for frames. */
 #include <string.h>
 
 #include "base/base.h"
 #include "file/journal/journal_parts.h"
 #include "stacks/stacks_records.h"
 
-/* Ancestors looked at together; longer stacks take several rounds. */
+/* Ancestors handled together; longer stacks take several rounds. */
 #define CHAIN 128u
 
 static size_t
@@ -45,7 +45,7 @@ ml_journal_define_init(ml_journal *journal)
     return result;
 }
 
-/* Other threads may look, too: what they find was complete before. */
+/* Other threads may read too: what they find was complete before. */
 static bool
 has(const _Atomic uint64_t *bits, uint32_t id)
 {
@@ -53,7 +53,7 @@ has(const _Atomic uint64_t *bits, uint32_t id)
     return (word >> (id % 64) & 1) != 0;
 }
 
-/* Only who has the lane adds. */
+/* Only the lane's holder adds. */
 static void
 add(_Atomic uint64_t *bits, uint32_t id)
 {
@@ -153,8 +153,8 @@ define_node(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
     return true;
 }
 
-/* Callers first, so that what is defined is whole wherever room ends.  Apart, because it is
- * rare that a stack is new. */
+/* Callers first, so that definitions are complete wherever room ends.  Separate,
+ * because new stacks are rare. */
 static __attribute__((noinline)) bool
 define_nodes(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
 {

@@ -1,4 +1,4 @@
-/* The file under a recording that is written while it is made.  See journal_file.h. */
+/* The file of a recording in progress.  See journal_file.h. */
 #include "file/journal/journal_file.h"
 
 #include <errno.h>

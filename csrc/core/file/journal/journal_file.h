@@ -1,5 +1,5 @@
-/* The file under a recording that is written while it is made: a locked file, grown and
- * mapped a chunk at a time.  What goes wrong is told in sentences for users. */
+/* The file of a recording in progress: locked, grown and mapped a chunk at a time.
+ * Errors are sentences for users. */
 #ifndef ML_JOURNAL_FILE_H
 #define ML_JOURNAL_FILE_H
 
@@ -13,7 +13,7 @@ typedef struct ml_journal_file {
     ml_locked_file file;
     ml_mapping chunks; /* ML_JOURNAL_SLOTS of them */
     uint64_t bytes;    /* of the file */
-    uint64_t limit;    /* bytes it may have */
+    uint64_t limit;    /* size limit in bytes */
 } ml_journal_file;
 
 /* Makes a file for PATH, which must outlive it: locked and empty.  If no file is there,

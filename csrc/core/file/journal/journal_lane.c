@@ -1,17 +1,17 @@
-/* A lane of a journal: records into chunks of a mapped file, one after the other.
+/* A lane of a journal: records in consecutive chunks of a mapped file.
  *
- * All but ml_journal_begin_lane is on the hot path, held to the rule of the allocator's
- * callback (no lock, memory, GIL or I/O). */
+ * Everything but ml_journal_begin_lane is on the hot path and obeys the rule of the
+ * allocator's callback: no lock, memory, GIL or I/O. */
 #include "file/journal/journal_parts.h"
 
-/* A chunk that is ready becomes the caller's; 0: none is. */
+/* Takes a ready chunk for the caller; 0: none. */
 static unsigned
 take_slot(ml_journal *journal)
 {
     if (atomic_load_explicit(&journal->stopped, memory_order_relaxed)) {
         return 0;
     }
-    /* In the order in which they were mapped, as long as one lane is at it. */
+    /* In the order of mapping, while one lane takes them. */
     uint64_t first = atomic_load_explicit(&journal->taken, memory_order_relaxed);
     for (unsigned n = 0; n < ML_JOURNAL_SLOTS - 1; n++) {
         unsigned i = ml_journal_slot_at(first + n);

@@ -1,4 +1,5 @@
-/* Which blocks of a lane have their owner in the file.  See journal_marks.h. */
+/* Remembers which blocks of a lane have their owner in the file.  See
+ * journal_marks.h. */
 #include "file/journal/journal_marks.h"
 
 #include <stddef.h>
@@ -15,7 +16,7 @@ void
 ml_marks_start(const ml_journal_marks *marks, uint64_t addr)
 {
     if (marks->blocks != NULL && (addr & ML_MARK_STATES) == 0) {
-        /* Where an event came since, it is what holds. */
+        /* An event since then takes precedence. */
         uint64_t nothing = 0;
         atomic_compare_exchange_strong(ml_mark_at(marks, addr), &nothing, addr);
     }

@@ -25,10 +25,10 @@
 #define ML_MARK_TOLD UINT64_C(2)
 #define ML_MARK_STATES (ML_MARK_ENDED | ML_MARK_TOLD)
 
-/* Both NULL: nothing is known of the lane, and every owner is written. */
+/* Both NULL: nothing is known about the lane, and every owner is written. */
 typedef struct ml_journal_marks {
     _Atomic uint64_t *blocks; /* address and state; 0: no event yet */
-    uint64_t *owners;         /* of blocks told: hash of what was */
+    uint64_t *owners;         /* of reported blocks: hash of the owner */
 } ml_journal_marks;
 
 static inline _Atomic uint64_t *
@@ -46,7 +46,7 @@ ml_marks_event(const ml_journal_marks *marks, const ml_event *event)
     if (marks->blocks == NULL || event->action > ML_ACTION_FREE_COMPLETED) {
         return;
     }
-    /* An address without room for the states' bits counts as ended. */
+    /* An address without room for the state bits counts as ended. */
     bool lives =
         event->action == ML_ACTION_ALLOC && (event->addr & ML_MARK_STATES) == 0;
     atomic_store_explicit(ml_mark_at(marks, event->addr),
@@ -56,7 +56,7 @@ ml_marks_event(const ml_journal_marks *marks, const ml_event *event)
 /* Forgets everything.  No event comes meanwhile. */
 void ml_marks_reset(const ml_journal_marks *marks);
 
-/* The following by one thread at a time. */
+/* Called by one thread at a time. */
 
 /* A block began at ADDR before the lane did. */
 void ml_marks_start(const ml_journal_marks *marks, uint64_t addr);

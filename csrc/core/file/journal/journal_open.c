@@ -1,4 +1,4 @@
-/* A journal's life: its file is opened, and closed.  See journal.h. */
+/* Opens and closes a journal's file.  See journal.h. */
 #define _GNU_SOURCE 1 /* pthread_condattr_setclock */
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "file/journal/journal_parts.h"
 
-/* No clock of events is farther from the kernel's. */
+/* A larger distance from the kernel's clock means that it is no clock. */
 #define SANE_NS 1000000000u
 
 /* ---- The header ---- */
@@ -20,12 +20,12 @@ ml_journal_place(ml_journal *journal, ml_process_place place)
     ml_mlab_header *header = journal->header;
     atomic_store(&header->rank, place.rank);
     atomic_store(&header->local_rank, place.local_rank);
-    /* Last, so that who reads it reads the others. */
+    /* Last, so that a reader of it sees the others. */
     atomic_store(&header->world_size, place.world_size);
 }
 
-/* When the clock of SOURCE's events said START, by the kernel's since boot; 0: one that is
- * no clock, as a script's. */
+/* SOURCE's START on the kernel's clock since boot; 0: the source has no clock, such as
+ * a script. */
 static uint64_t
 boot_of_start(const ml_source *source, uint64_t start)
 {
@@ -76,7 +76,7 @@ discard(ml_journal *journal)
     ml_free(journal);
 }
 
-/* Where lanes are threads, a block's end may come on another lane than its begin. */
+/* If lanes are threads, a block may end on another lane than it began. */
 static int
 marks_init(ml_journal *journal)
 {
@@ -127,14 +127,14 @@ make(const ml_source *source, const ml_stacks *stacks,
     return journal;
 }
 
-/* File systems answer differently to what they do not support. */
+/* File systems report unsupported mappings differently. */
 static bool
 maps_no_files(int errnum)
 {
     return errnum == ENODEV || errnum == EINVAL || errnum == EOPNOTSUPP;
 }
 
-/* The file is there and empty: the thread fills it. */
+/* The file exists and is empty: the thread fills it. */
 static int
 begin(ml_journal *journal, char *problem, size_t problem_bytes)
 {
@@ -202,7 +202,7 @@ ml_journal_keep(ml_journal *journal, char *problem, size_t problem_bytes)
     return ml_journal_file_keep(&journal->file, problem, problem_bytes);
 }
 
-/* The bytes of the file less the chunks at its end that nobody took. */
+/* Bytes of the file without unused chunks at its end. */
 static uint64_t
 used_bytes(const ml_journal *journal)
 {
@@ -240,7 +240,7 @@ ml_journal_forked(ml_journal *journal)
         return;
     }
     journal->forked = true;
-    /* The thread that waits there is the parent's: to destroy them would wait for it. */
+    /* The waiting thread is the parent's: destroying them would wait for it. */
     pthread_cond_init(&journal->wake, NULL);
     pthread_cond_init(&journal->refilled, NULL);
     pthread_mutex_init(&journal->mutex, NULL);

@@ -1,6 +1,8 @@
-/* The inside of a journal, shared by journal_lane.c (chunks), journal_define.c
- * (definitions), journal.c (events), journal_thread.c (what keeps chunks ready),
- * journal_control.c (the control lane) and journal_open.c (its life).  For no one else. */
+/* Internals of a journal, shared by these files:
+ *
+ * journal_lane.c (chunks), journal_define.c (definitions), journal.c (events),
+ * journal_thread.c (ready chunks), journal_control.c (the control lane) and
+ * journal_open.c (opening and closing). */
 #ifndef ML_JOURNAL_PARTS_H
 #define ML_JOURNAL_PARTS_H
 
@@ -18,7 +20,7 @@
 #define ML_JOURNAL_READY_LEAST 16u
 /* Longest text in one record. */
 #define ML_JOURNAL_TEXT_BYTES 2048u
-/* The most time, in all, that a start waits for a disk that takes nothing. */
+/* The longest total wait of a start for a disk without progress. */
 #define ML_JOURNAL_PATIENCE_NS INT64_C(2000000000)
 
 /* Life of a slot: the thread maps a chunk there, a lane takes it, fills it and leaves it,
@@ -34,14 +36,14 @@ enum ml_journal_slot {
 typedef struct ml_journal_lane {
     _Alignas(64) ml_chunk_writer writer;
     _Atomic bool begun;
-    unsigned slot; /* of the writer's chunk; 0: none yet */
-    bool stated;   /* the chunk tells what its next event is relative to */
+    unsigned slot; /* slot of the writer's chunk; 0: none yet */
+    bool stated;   /* the chunk has the base of its next event */
     _Atomic uint64_t events;
-    _Atomic uint64_t start; /* of these, before the lane was begun last */
+    _Atomic uint64_t start; /* of these, before the lane's last start */
     uint64_t pending;       /* dropped since the last one stored */
     uint64_t dropped;
     uint64_t chunks; /* begun */
-    /* Bits: what is defined in this lane; in the journal's region. */
+    /* Bits: ids defined in this lane; in the journal's region. */
     _Atomic uint64_t *nodes;
     _Atomic uint64_t *codes;
     _Atomic uint64_t *strings;
@@ -64,13 +66,13 @@ struct ml_journal {
     uint32_t *named;   /* by object: hash of the name in the file; port->control */
     size_t
         origin_frames; /* of the stacks' origins, in the file or dropped; by whoever */
-    size_t origin_lines; /* adds to them */
+    size_t origin_lines; /* the single writer's count */
     ml_journal_lane lanes[ML_MLAB_LANES + 1];
     /* Guarded by port->control. */
     uint64_t clock_ticks; /* of the last anchor */
 
     _Atomic int slots[ML_JOURNAL_SLOTS]; /* enum ml_journal_slot */
-    uint64_t offsets[ML_JOURNAL_SLOTS];  /* in the file; the thread's, as the next */
+    uint64_t offsets[ML_JOURNAL_SLOTS];  /* in the file; the thread's, like the next */
     uint64_t mapped;                     /* chunks, ever */
     _Atomic uint64_t taken;              /* chunks, ever */
     _Atomic bool stopped;                /* nothing more is stored */
@@ -79,14 +81,14 @@ struct ml_journal {
     pthread_mutex_t mutex; /* guards what follows; taken after port->control */
     pthread_cond_t wake;
     pthread_cond_t refilled;
-    int64_t waited_ns; /* for room, by the start */
-    bool opened;       /* or failed to */
+    int64_t waited_ns; /* by the start, for room */
+    bool opened;       /* or opening failed */
     bool closing;
     int error; /* of opening: ML_E*, with errnum */
     int errnum;
 };
 
-/* Slots go round; the first is the header's. */
+/* Slots are reused cyclically; the first is the header's. */
 static inline unsigned
 ml_journal_slot_at(uint64_t number)
 {
@@ -100,7 +102,7 @@ bool ml_journal_append(ml_journal *journal, ml_journal_lane *lane, unsigned kind
                        const void *bytes, uint32_t length);
 
 int ml_journal_define_init(ml_journal *journal);
-/* Hot path.  Defines in LANE all that EVENT refers to; false without room. */
+/* Hot path.  Defines in LANE everything that EVENT refers to; false without room. */
 bool ml_journal_define(ml_journal *journal, ml_journal_lane *lane,
                        const ml_event *event);
 

@@ -1,11 +1,12 @@
 /* A journal's thread, which keeps chunks ready.  See journal.h.
  *
- * The callback can wake nobody, so the thread looks at its chunks at short intervals and
- * keeps more of them ready the faster they are taken.  A forked child has no such thread,
- * and lets the file go; that there is one may make CPython 3.12 and later warn at os.fork.
+ * The callback can wake no thread.  So this thread inspects its chunks at short
+ * intervals, and keeps more of them ready the faster they are taken.  A forked child
+ * does not have the thread and releases the file.  Because of the thread, CPython 3.12
+ * and later may warn at os.fork.
  *
- * A start waits ML_JOURNAL_PATIENCE_NS at most for a disk that takes nothing; the memory at
- * the start is then unknown, and said to be. */
+ * A start waits at most ML_JOURNAL_PATIENCE_NS for a disk without progress.  The memory
+ * at the start is then unknown, and reported so. */
 
 #define _GNU_SOURCE 1 /* PATH_MAX */
 
@@ -20,7 +21,7 @@
 #include "base/system/thread.h"
 #include "file/journal/journal_parts.h"
 
-/* The others are those that lanes are writing. */
+/* The others are in use by lanes. */
 #define READY_MOST (ML_JOURNAL_SLOTS - 2 * (ML_MLAB_LANES + 1))
 #define BUSY_NS 2000000
 #define IDLE_NS 20000000
@@ -44,7 +45,7 @@ stop_storing(ml_journal *journal, enum ml_mlab_stop stop, int errnum)
 {
     atomic_store(&journal->header->stop_errno, (uint32_t)errnum);
     atomic_store(&journal->header->stop, (uint32_t)stop);
-    /* At the limit, and on a full disk, what is mapped can still be filled. */
+    /* At the limit, or on a full disk, mapped chunks can still be filled. */
     if (stop == ML_MLAB_STOP_CUT) {
         atomic_store(&journal->stopped, true);
     }
@@ -109,7 +110,7 @@ tend(ml_journal *journal, uint64_t *taken, unsigned *wanted)
     *taken = now;
     uint64_t grown =
         4 * rate > ML_JOURNAL_READY_LEAST ? 4 * rate : ML_JOURNAL_READY_LEAST;
-    /* Quickly up, slowly down. */
+    /* Rises quickly, falls slowly. */
     *wanted = grown > *wanted ? (unsigned)(grown < READY_MOST ? grown : READY_MOST)
                               : *wanted - (*wanted > ML_JOURNAL_READY_LEAST);
     reap(journal);
@@ -122,7 +123,7 @@ tend(ml_journal *journal, uint64_t *taken, unsigned *wanted)
     }
     int result = refill(journal, *wanted);
     if (result == ML_ELIMIT) {
-        /* What is ready serves a while yet. */
+        /* The ready chunks suffice for a while. */
         if (!any_ready(journal)) {
             stop_storing(journal, ML_MLAB_STOP_LIMIT, 0);
         }
@@ -155,8 +156,8 @@ run(void *context)
     ml_journal *journal = context;
     uint64_t taken = 0;
     unsigned wanted = ML_JOURNAL_READY_LEAST;
-    /* All growing is done here, where the signal for a file that is too large is blocked
-     * for good. */
+    /* Only this thread grows the file; here the signal for a too large file stays
+     * blocked. */
     int result = open_parts(journal);
     pthread_mutex_lock(&journal->mutex);
     journal->error = result;

@@ -1,5 +1,5 @@
-/* The control lane of a .mlab file: memory at the start, settings, owners, notes, clock.
- * See mlab_reader.h. */
+/* Reads the control lane of a .mlab file: memory at the start, settings, owners, notes,
+ * clock.  See mlab_reader.h. */
 #include <string.h>
 
 #include "base/varint.h"
@@ -24,7 +24,8 @@ add_lost_name(mlab_reader *reader, uint32_t *id)
 
 /* ---- Records ---- */
 
-/* The fixed part of RECORD; what follows it is *REST, *LEFT bytes.  False: too short. */
+/* Reads the fixed part of RECORD; *REST has the *LEFT bytes after it.  False: too
+ * short. */
 static bool
 take(const ml_packed_other *record, void *out, size_t bytes, const uint8_t **rest,
      size_t *left)
@@ -45,7 +46,7 @@ leave_out(mlab_reader *reader)
     return 0;
 }
 
-/* Nothing but no memory keeps the file from being read. */
+/* Only a lack of memory keeps the file from being read. */
 static int
 taken(mlab_reader *reader, int result)
 {
@@ -60,8 +61,8 @@ take_start(mlab_reader *reader, const ml_mlab_start *head)
     }
     mlab_start *start = &reader->starts[head->device];
     if (start->known && !start->complete && start->head.events == head->events) {
-        /* Early writers began a start again wherever one of another device came
-         * between: it goes on. */
+        /* Early writers repeated a start record after one of another device: this
+         * continues the start. */
         start->repeated |= start->segment_count > 0;
         return 0;
     }
@@ -271,7 +272,7 @@ take_name(mlab_reader *reader, const ml_mlab_name *record, const uint8_t *text,
     return result;
 }
 
-/* Ids are places: behind a hole they would be others', so that nothing is taken there. */
+/* Ids are indices: after a hole they would be wrong, so nothing more is taken. */
 static int
 take_origin_frame(mlab_reader *reader, const ml_mlab_origin_frame *record,
                   const uint8_t *text, size_t length)
@@ -298,7 +299,7 @@ take_origin_line(mlab_reader *reader, const ml_mlab_origin_line *record,
                                              record->line, record->frame));
 }
 
-/* The first of a line counts. */
+/* The first text of a line counts. */
 static int
 take_code_line(mlab_reader *reader, const ml_mlab_code_line *record,
                const uint8_t *texts, size_t length)

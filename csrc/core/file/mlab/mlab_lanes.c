@@ -1,7 +1,5 @@
-/* The lanes of a .mlab file, chunk by chunk: what each record becomes, and which are
- * missing.  See mlab_reader.h.
- *
- * Must not know where chunks come from, nor whether more of them will. */
+/* Reads the lanes of a .mlab file, chunk by chunk, and counts missing events.  See
+ * mlab_reader.h. */
 #include "file/mlab/mlab_parts.h"
 
 unsigned
@@ -46,8 +44,8 @@ add_place(mlab_reader *reader, unsigned device, uint64_t ordinal, uint64_t index
     return 0;
 }
 
-/* The events between what was read of LANE and ORDINAL are missing, DROPPED of them at most
- * never stored.  Those before the memory was read for good count no more. */
+/* The events between the part of LANE read so far and ORDINAL are missing; at most
+ * DROPPED of them were never stored.  Events before the final start do not count. */
 static int
 skip_to(mlab_reader *reader, mlab_lane *lane, uint64_t ordinal, uint64_t dropped)
 {
@@ -67,7 +65,7 @@ skip_to(mlab_reader *reader, mlab_lane *lane, uint64_t ordinal, uint64_t dropped
                    missing - dropped);
 }
 
-/* The events missing between what was read and the chunk HEADER. */
+/* Counts the events missing between the part read so far and the chunk HEADER. */
 static int
 skip_gap(mlab_reader *reader, const ml_device_trace *trace, mlab_lane *lane,
          const ml_chunk *header)
@@ -79,7 +77,7 @@ skip_gap(mlab_reader *reader, const ml_device_trace *trace, mlab_lane *lane,
     return result;
 }
 
-/* A size that is none makes of an event one that changes no memory, as in a snapshot. */
+/* An event with an invalid size changes no memory, as in a snapshot. */
 static void
 check_sizes(mlab_reader *reader, ml_event *event)
 {
@@ -100,7 +98,7 @@ check_sizes(mlab_reader *reader, ml_event *event)
     }
 }
 
-/* Where the next event of TRACE, which is DEVICE's, goes; NULL: no memory. */
+/* The place of the next event of TRACE, of DEVICE; NULL: no memory. */
 static ml_event *
 next_event(mlab_reader *reader, ml_device_trace *trace, unsigned device)
 {
@@ -120,7 +118,7 @@ add_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
 {
     uint64_t start = reader->starts[lane->device].head.events;
     if (reader->ordered && lane->ordinal++ < start) {
-        /* From before the memory was read for good. */
+        /* From before the final start. */
         return 0;
     }
     ml_event *kept = next_event(reader, trace, lane->device);
@@ -130,14 +128,14 @@ add_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
     trace->event_count++;
     *kept = *event;
     if (!reader->tells_uses) {
-        /* Wanted by a recording beside this one, which shares its records. */
+        /* Wanted by another recording of the process, which shares the records. */
         kept->unused = 0;
     }
     check_sizes(reader, kept);
     return 0;
 }
 
-/* What is missing in front of the chunk HEADER. */
+/* Counts the events missing before the chunk HEADER. */
 int
 mlab_begin_chunk(mlab_reader *reader, mlab_lane *lane, const ml_chunk *header)
 {
@@ -174,7 +172,7 @@ read_events(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
             mlab_define(reader, &other);
         }
         else {
-            /* Committed and with the right sum, yet no record: whatever wrote this. */
+            /* Committed and with the right checksum, yet invalid. */
             reader->info->damaged_chunks += found < 0;
             break;
         }

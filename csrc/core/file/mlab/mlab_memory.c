@@ -1,5 +1,5 @@
-/* The memory at the end of a .mlab file: what was there at the start, carried
- * forward by the events.  See mlab_reader.h. */
+/* Computes the memory at the end of a .mlab file from the start and the events.  See
+ * mlab_reader.h. */
 #include <string.h>
 
 #include "file/mlab/mlab_parts.h"
@@ -48,7 +48,7 @@ keep_block(void *context, const ml_block *block, uint64_t birth)
     return 0;
 }
 
-/* What overlaps, or lies nowhere, is left out and counted in *MISFITS. */
+/* Overlapping or misplaced parts are left out and counted in *MISFITS. */
 static int
 seed(ml_ledger *ledger, const mlab_start *start, uint64_t *misfits)
 {
@@ -71,7 +71,7 @@ seed(ml_ledger *ledger, const mlab_start *start, uint64_t *misfits)
     return 0;
 }
 
-/* An event from before the ledger followed its device lacks what the ledger knows. */
+/* An event from before the ledger followed its device lacks the ledger's facts. */
 static bool
 is_incomplete(const ml_event *event, const ml_event *followed)
 {
@@ -138,8 +138,8 @@ follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules
     return result;
 }
 
-/* Nobody knew the memory at an instant: the walk at the start and the events say
- * together what there is at the end, and undoing them what there was. */
+/* The memory at an instant is unknown.  The walk at the start and the events together
+ * tell the memory at the end; undoing the events then gives that at the start. */
 static int
 settle(mlab_reader *reader, ml_device_trace *trace, mlab_start *start)
 {
@@ -197,7 +197,7 @@ mlab_finish_memory(mlab_reader *reader)
             return ML_ENOMEM;
         }
     }
-    /* All devices have the same; of those that are not recorded they are not known. */
+    /* All recorded devices have the same; other devices' are unknown. */
     size_t told = 0;
     while (told + 1 < recording->device_count && !reader->starts[told].known) {
         told++;

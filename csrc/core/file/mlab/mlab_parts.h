@@ -1,7 +1,9 @@
-/* The inside of the reader of .mlab files, shared by mlab_reader.c (file and chunks),
- * mlab_lanes.c (lanes), mlab_stacks.c (definitions), mlab_control.c (the control lane),
- * mlab_times.c (its clocks), mlab_places.c (where tags and uses lie), mlab_memory.c (the
- * memory at the end) and live*.c (a file that grows).  For no one else. */
+/* Internals of the reader of .mlab files, shared by these files:
+ *
+ * mlab_reader.c (file and chunks), mlab_lanes.c (lanes), mlab_stacks.c (definitions),
+ * mlab_control.c (the control lane), mlab_times.c (clocks), mlab_places.c (positions of
+ * tags and uses), mlab_memory.c (the memory at the end) and follower*.c (a growing
+ * file). */
 #ifndef ML_MLAB_PARTS_H
 #define ML_MLAB_PARTS_H
 
@@ -12,13 +14,13 @@
 #include "stacks/stacks.h"
 #include "stacks/wanted.h"
 
-/* Segments and blocks at the start of a device, as they came. */
+/* Segments and blocks at the start of a device, in file order. */
 typedef struct mlab_start {
     ml_mlab_start head;
-    bool known;           /* the start came, and what follows belongs to it */
-    bool complete;        /* to its end */
+    bool known;           /* the start was read, and the next records belong to it */
+    bool complete;        /* it is complete */
     bool repeated;        /* it came in parts */
-    bool left_out;        /* the segment whose blocks come has a size that is none */
+    bool left_out;        /* the current segment has an invalid size */
     ml_segment *segments; /* owned; first_block and block_count are set */
     size_t segment_count;
     size_t segment_capacity;
@@ -27,7 +29,7 @@ typedef struct mlab_start {
     size_t block_capacity;
 } mlab_start;
 
-/* A tag as the file has it. */
+/* A tag, as in the file. */
 typedef struct mlab_tag {
     uint64_t addr;
     uint64_t place;  /* events of the device before it, or time */
@@ -39,14 +41,14 @@ typedef struct mlab_tag {
     uint8_t lost; /* of its names */
 } mlab_tag;
 
-/* A use as the file has it. */
+/* A use, as in the file. */
 typedef struct mlab_use {
     uint64_t addr;
     uint64_t place; /* events of the device before it */
     uint8_t device;
 } mlab_use;
 
-/* Where in a lane a chunk's events begin, to find events by their ordinal. */
+/* Where a chunk's events begin in a lane, to find events by ordinal. */
 typedef struct mlab_place {
     uint64_t ordinal;
     uint64_t index; /* in the device's events */
@@ -61,14 +63,14 @@ typedef struct mlab_reader {
     ml_recording *recording; /* under construction; owned */
     ml_mlab_info *info;
     bool ordered;
-    bool tells_uses; /* its events say how long blocks were not used */
-    bool wants;      /* the next is told */
+    bool tells_uses; /* its events have distances to last uses */
+    bool wants;      /* the recording wanted them */
     ml_wanted wanted;
     ml_stacks *stacks;    /* owned: with the ids of the file */
     ml_interner interner; /* of the recording, for names */
     ml_intern code_lines;
 
-    ml_mlab_clock *clocks; /* owned; by ticks once read */
+    ml_mlab_clock *clocks; /* owned; sorted by ticks at the end */
     size_t clock_count;
     size_t clock_capacity;
     mlab_start starts[ML_DEVICE_MAX];
@@ -92,12 +94,12 @@ typedef struct mlab_reader {
     size_t place_capacity[ML_DEVICE_MAX];
 } mlab_reader;
 
-/* How far a lane has been read. */
+/* The part of a lane read so far. */
 typedef struct mlab_lane {
     unsigned number;
     unsigned device;
     uint64_t
-        ordinal; /* events of the lane so far, in the file or not; of control records */
+        ordinal; /* events of the lane so far, stored or not; for control, records */
     uint64_t dropped; /* of these, not stored */
 } mlab_lane;
 
@@ -107,7 +109,7 @@ int mlab_read_header(const ml_mlab_input *input, ml_mlab_header *header,
 void mlab_take_header(mlab_reader *reader, const ml_mlab_header *header,
                       uint64_t bytes);
 
-/* What a piece of the file is, by its first bytes. */
+/* Kind of a piece of the file, by its first bytes. */
 enum mlab_piece {
     MLAB_PIECE_READY, /* nothing yet */
     MLAB_PIECE_CHUNK,
@@ -119,14 +121,13 @@ enum mlab_piece mlab_piece_of(const mlab_reader *reader, const ml_chunk *header,
 unsigned mlab_lane_of(const mlab_reader *reader, const ml_chunk *chunk);
 /* Notes the events missing before the chunk HEADER.  0 or ML_ENOMEM, as of the next. */
 int mlab_begin_chunk(mlab_reader *reader, mlab_lane *lane, const ml_chunk *header);
-/* Reads the records up to the end of CHUNK, which may later get a later end and go
- * on. */
+/* Reads the records up to the end of CHUNK, which may grow later. */
 int mlab_read_chunk(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk);
 /* Notes the events that the lane counted beyond those read. */
 int mlab_end_lane(mlab_reader *reader, mlab_lane *lane, const ml_mlab_lane *counted);
 /* After all was read: completes READER's recording. */
 int mlab_finish(mlab_reader *reader, const ml_mlab_header *header);
-/* One with an empty recording and no stacks yet. */
+/* A reader with an empty recording and no stacks yet. */
 int mlab_reader_new(mlab_reader **out);
 void mlab_reader_free(mlab_reader *reader);
 

@@ -1,4 +1,5 @@
-/* Where the tags and uses of a .mlab file lie among its events.  See mlab_parts.h. */
+/* Finds the positions of a .mlab file's tags and uses among its events.  See
+ * mlab_parts.h. */
 #include <stdlib.h>
 
 #include "file/mlab/mlab_parts.h"
@@ -29,7 +30,7 @@ mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordinal)
     return index < next ? index : next;
 }
 
-/* By place; of tags at one place the last counts. */
+/* By position; of tags at one position the last counts. */
 static int
 compare_tags(const void *a, const void *b)
 {
@@ -80,7 +81,7 @@ mlab_finish_tags(mlab_reader *reader)
 
 /* ---- Uses ---- */
 
-/* By device, then address, then place: the last of one address is its last use. */
+/* By device, then address, then position: the last of one address is its last use. */
 static int
 compare_uses(const void *a, const void *b)
 {

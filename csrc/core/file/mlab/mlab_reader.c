@@ -1,5 +1,4 @@
-/* From a .mlab file to a recording: the header, the chunks, the lanes.  See
- * mlab_reader.h. */
+/* Reads a .mlab file: the header, the chunks, the lanes.  See mlab_reader.h. */
 #include "file/mlab/mlab_reader.h"
 
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include "ledger/replay/unordered_events.h"
 #include "recording/process.h"
 
-/* A chunk that was begun, as its header had it at the first look. */
+/* A begun chunk, with its header at the first look. */
 typedef struct listed {
     uint64_t offset;
     ml_chunk header;
@@ -120,7 +119,7 @@ mlab_take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t byt
     info->bytes = bytes;
 }
 
-/* A place that makes no sense is none. */
+/* An invalid place counts as none. */
 static int
 take_process(ml_recording *recording, const ml_mlab_header *header)
 {
@@ -160,7 +159,7 @@ mlab_piece_of(const mlab_reader *reader, const ml_chunk *header, uint32_t chunk_
     uint64_t used = atomic_load(&header->commit) & UINT32_MAX;
     if (used == 0 &&
         (header->magic == ML_CHUNK_MAGIC || all_zero(header, sizeof(*header)))) {
-        /* Ready for a lane that never came, or just begun. */
+        /* Prepared for a lane that never took it, or just begun. */
         return MLAB_PIECE_READY;
     }
     bool whole = header->magic == ML_CHUNK_MAGIC &&
@@ -185,7 +184,7 @@ compare_listed(const void *a, const void *b)
     return (left->offset > right->offset) - (left->offset < right->offset);
 }
 
-/* All chunks that were begun, by lane and order. */
+/* Lists all begun chunks, by lane and order. */
 static int
 list_chunks(mlab_reader *reader, const ml_mlab_input *input, uint32_t chunk_bytes,
             listing *list)
@@ -216,7 +215,8 @@ list_chunks(mlab_reader *reader, const ml_mlab_input *input, uint32_t chunk_byte
     return 0;
 }
 
-/* Reads the chunk ITEM into BUFFER and opens it there, as it was when it was listed. */
+/* Reads the chunk ITEM into BUFFER and opens it there, if it is still the listed
+ * one. */
 static bool
 open_chunk(const ml_mlab_input *input, const listed *item, void *buffer,
            ml_chunk_reader *chunk)
@@ -245,7 +245,7 @@ read_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
          ++*next) {
         ml_chunk_reader chunk;
         const listed *item = &list->items[*next];
-        /* One that begins within what was read is there twice. */
+        /* A chunk that begins within the part already read is a duplicate. */
         if (item->header.first >= lane.ordinal &&
             open_chunk(input, item, buffer, &chunk)) {
             result = mlab_begin_chunk(reader, &lane, &item->header);
@@ -271,7 +271,7 @@ first_of(const listing *list, unsigned number)
     return at;
 }
 
-/* The control lane first: it says from where on the others count. */
+/* The control lane comes first: it tells where the others' valid events begin. */
 static int
 read_lanes(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
            const ml_mlab_header *header, void *buffer)
@@ -348,7 +348,7 @@ mlab_finish(mlab_reader *reader, const ml_mlab_header *header)
         result = mlab_resolve(reader);
     }
     if (result == 0) {
-        /* Last: while the tables are made, their ids are those of the interned. */
+        /* Last: while the tables are built, their ids are the interned ones. */
         result = take_process(reader->recording, header);
     }
     result = result == 0 ? ml_recording_pack(reader->recording) : result;

@@ -21,13 +21,13 @@ typedef struct ml_mlab_input {
 typedef struct ml_mlab_gap {
     uint64_t position;
     uint64_t dropped; /* not stored */
-    uint64_t lost;    /* stored, but not to be read any more */
+    uint64_t lost;    /* stored, but unreadable */
     uint32_t device;
 } ml_mlab_gap;
 
 /* How the file was written. */
 typedef struct ml_mlab_info {
-    bool ended; /* false: its process goes on or was killed */
+    bool ended; /* false: its process continues or was killed */
     int stop;   /* enum ml_mlab_stop */
     int stop_errno;
     uint64_t pid;
@@ -38,11 +38,11 @@ typedef struct ml_mlab_info {
     uint64_t definition_bytes;
     uint64_t control_bytes;
     uint64_t damaged_chunks;
-    uint64_t lost_records;    /* of the control lane: not stored, or not to be read */
-    uint64_t unread_records;  /* whole, of a kind or with a content unknown here */
-    uint64_t unknown_starts;  /* devices whose memory at the start is not there */
-    uint64_t repeated_starts; /* devices whose memory at the start came in parts */
-    uint64_t native_frames;   /* of C++, which have addresses and no names */
+    uint64_t lost_records;    /* of the control lane: not stored, or unreadable */
+    uint64_t unread_records;  /* intact, but of an unknown kind or content */
+    uint64_t unknown_starts;  /* devices without known memory at the start */
+    uint64_t repeated_starts; /* devices with the memory at the start in parts */
+    uint64_t native_frames;   /* C++ frames, which have addresses but no names */
     ml_mlab_gap *gaps;        /* owned */
     size_t gap_count;
 } ml_mlab_info;

@@ -1,16 +1,16 @@
-/* Definitions of a .mlab file: the stacks, code objects and strings that its events refer
- * to, put back into a table under their own ids.  See mlab_reader.h.
+/* Reads the definitions of a .mlab file: stacks, code objects and strings, put into a
+ * table under their own ids.  See mlab_reader.h.
  *
- * Nothing is looked up by content here, so the table's slots stay empty.  A record whose
- * id lies outside the table, or which refers to what comes after it, is ignored: what
- * refers to it then has lost its stack or its name. */
+ * Nothing is looked up by content here, so the table's slots stay empty.  A record is
+ * ignored if its id is outside the table, or if it refers to a later one.  References
+ * to it then have no stack or name. */
 #include <string.h>
 
 #include "file/mlab/mlab_parts.h"
 #include "stacks/id_remap.h"
 #include "stacks/stacks_records.h"
 
-/* Ids below are given out. */
+/* Ids up to this one are in use. */
 static void
 raise_count(ml_stack_table *table, uint32_t id)
 {
@@ -19,9 +19,9 @@ raise_count(ml_stack_table *table, uint32_t id)
     }
 }
 
-/* A part of a string continues it in place, or begins it anew: the parts of one lie
- * together in their lane.  What is defined already, for another lane, stays.  False, as
- * of the next: the record makes no sense. */
+/* A part of a string continues it, or begins it anew: the parts of one are together in
+ * their lane.  A string already defined, for another lane, stays.  False, here and
+ * below: the record is invalid. */
 static bool
 define_string(ml_stacks *stacks, const ml_packed_other *record)
 {
@@ -105,7 +105,7 @@ define_object(ml_stacks *stacks, const ml_packed_other *record)
     return true;
 }
 
-/* Names get string ids behind those of the file. */
+/* Names get string ids after those of the file. */
 static void
 name_objects(mlab_reader *reader)
 {
@@ -116,7 +116,7 @@ name_objects(mlab_reader *reader)
         uint32_t id = ml_stacks_string_count(stacks);
         size_t used = atomic_load(&stacks->text_used);
         if (object == 0) {
-            /* No stack that is here has it. */
+            /* No stack here has it. */
             continue;
         }
         if (id >= stacks->strings.limit || name->length > stacks->text.bytes - used) {
@@ -139,11 +139,11 @@ is_defined(const ml_stacks *stacks, uint32_t id)
     return node->code != 0 || node->fingerprint != 0;
 }
 
-/* Native frames on top of each other, at most: a stack of them is named frame by frame, each
- * for itself.  memlab records half as many, and one for those between. */
+/* Most native frames on top of each other: each is named separately.  memlab records
+ * half as many, and one more for those between. */
 #define NATIVE_MOST 1024u
 
-/* C++ frames lie on top of Python's, whatever the file says. */
+/* C++ frames are on top of Python's, whatever the file says. */
 static bool
 define_node(ml_stacks *stacks, const ml_packed_other *record)
 {
@@ -166,7 +166,8 @@ define_node(ml_stacks *stacks, const ml_packed_other *record)
                              (code != 0 && node_at(stacks, node.parent)->code == 0))) {
         return false;
     }
-    /* A native frame has no offset: here it is how many lie upon each other. */
+    /* A native frame has no offset; this field has the number of native frames
+     * below. */
     uint32_t offset = node.offset;
     if (code == 0) {
         const ml_stack_node *parent = node_at(stacks, node.parent);
@@ -175,7 +176,7 @@ define_node(ml_stacks *stacks, const ml_packed_other *record)
     if (code == 0 && offset > NATIVE_MOST) {
         return false;
     }
-    /* The module of a call that nobody can name is not none. */
+    /* A module without a known name is still a module. */
     uint32_t object = known(&stacks->objects, node.object);
     object = node.object != 0 && object == 0 ? ML_STACK_LOST : object;
     *node_at(stacks, node.id) = (ml_stack_node){
@@ -227,7 +228,7 @@ count_native(const ml_stacks *stacks)
     return count;
 }
 
-/* Of events the stack is lost, too, where its definition is. */
+/* An event's stack is lost too if its definition is. */
 static void
 count_lost_stacks(ml_recording *recording)
 {
@@ -240,8 +241,8 @@ count_lost_stacks(ml_recording *recording)
     }
 }
 
-/* Forgets the names that objects got, from string FIRST on, where the texts had USED
- * bytes: the file may go on and define the ids. */
+/* Forgets the objects' names, from string FIRST on, where the texts had USED bytes: the
+ * file may go on to define these ids. */
 static void
 unname_objects(mlab_reader *reader, uint32_t first, size_t used)
 {
@@ -259,7 +260,7 @@ unname_objects(mlab_reader *reader, uint32_t first, size_t used)
     atomic_store(&stacks->text_used, used);
 }
 
-/* Those left out too. */
+/* Includes frames that were left out. */
 static bool
 has_native(const ml_stacks *stacks)
 {
@@ -277,7 +278,7 @@ mlab_finish_stacks(mlab_reader *reader)
     const ml_wanted *wanted = &reader->wanted;
     const ml_stacks *stacks = reader->stacks;
     if (wanted->context == ML_CONTEXT_ALL && (wanted->native || !has_native(stacks))) {
-        return 0; /* nothing is there that was not wanted */
+        return 0; /* no unwanted stacks are there */
     }
     for (size_t d = 0; d < reader->recording->device_count; d++) {
         ml_device_trace *trace = &reader->recording->devices[d];

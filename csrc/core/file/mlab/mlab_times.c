@@ -1,4 +1,4 @@
-/* From the ticks of a .mlab file to unix ns, by its clocks.  See mlab_parts.h. */
+/* Converts the ticks of a .mlab file to unix ns by its clocks.  See mlab_parts.h. */
 #include <stdlib.h>
 
 #include "file/mlab/mlab_parts.h"
@@ -14,7 +14,7 @@ compare_clocks(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* By ticks, each once, and time never runs backwards. */
+/* By ticks, without duplicates; time never runs backwards. */
 static void
 sort_clocks(mlab_reader *reader)
 {
@@ -34,8 +34,8 @@ sort_clocks(mlab_reader *reader)
     reader->clock_count = count;
 }
 
-/* The last anchor but one that is not above TICKS, or the first; *NEAR is where that was
- * for the time before. */
+/* The last anchor, except the very last, that is not above TICKS, or the first; *NEAR
+ * has the previous result. */
 static size_t
 anchor_below(const mlab_reader *reader, uint64_t ticks, size_t *near)
 {
@@ -48,7 +48,7 @@ anchor_below(const mlab_reader *reader, uint64_t ticks, size_t *near)
     return at;
 }
 
-/* NS * SINCE / TICKS; mostly 64 bits hold the product, whose division is quicker. */
+/* NS * SINCE / TICKS; if 64 bits hold the product, the division is faster. */
 static uint64_t
 share_of(uint64_t ns, uint64_t since, uint64_t ticks)
 {
@@ -58,7 +58,7 @@ share_of(uint64_t ns, uint64_t since, uint64_t ticks)
                : product / ticks;
 }
 
-/* On the line through the anchors beside it. */
+/* On the line through the neighbouring anchors. */
 static uint64_t
 unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
 {
@@ -77,7 +77,7 @@ unix_ns(const mlab_reader *reader, uint64_t ticks, size_t *near)
     return before ? low->unix_ns - rise : low->unix_ns + rise;
 }
 
-/* The steps of a process are numbered by it; a recording's begin with 0. */
+/* Steps are numbered per process; a recording's begin with 0. */
 static int
 finish_notes(mlab_reader *reader, size_t *near)
 {

@@ -1,4 +1,4 @@
-/* Columns of events as 64 bits.  See event_columns.h. */
+/* Reads and sets columns of events as 64 bits.  See event_columns.h. */
 #include "file/snapshot/event_columns.h"
 
 enum {

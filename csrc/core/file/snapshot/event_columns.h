@@ -1,6 +1,4 @@
-/* The columns of ML_EVENT_COLUMNS in snapshots: the place and the value of each.
- *
- * It does not know the layout of a snapshot. */
+/* The columns of ML_EVENT_COLUMNS in snapshots: the place and the value of each. */
 #ifndef ML_EVENT_COLUMNS_H
 #define ML_EVENT_COLUMNS_H
 
@@ -19,7 +17,7 @@ typedef struct ml_event_column {
     enum ml_word word; /* its key */
     enum ml_holds holds;
     uint32_t key;          /* ML_KEY_ of a key of torch's; 0: it is memlab's */
-    enum ml_unread unread; /* what a value of torch's key is that cannot be read */
+    enum ml_unread unread; /* kind of an unreadable value of torch's key */
     size_t offset;         /* of the member */
 } ml_event_column;
 
@@ -32,7 +30,7 @@ enum {
 /* By their words; torch's before memlab's. */
 extern const ml_event_column ml_event_columns[ML_EVENT_COLUMN_COUNT];
 
-/* What EVENT has in COLUMN, as 64 bits: of a pool the first number is the high half. */
+/* EVENT's value in COLUMN, as 64 bits: a pool's first number is the high half. */
 uint64_t ml_event_column_get(const ml_event_column *column, const ml_event *event);
 /* Sets EVENT's value in COLUMN to BITS, which fit. */
 void ml_event_column_set(const ml_event_column *column, uint64_t bits, ml_event *event);

@@ -1,7 +1,7 @@
-/* Writing a recording as a pickle: the schema's constructors as opcodes.
+/* Writes a recording as a pickle: the schema's constructors as opcodes.
  *
  * Shared values are numbered in the order of their MEMOIZE.  Containers are memoised
- * when they are complete, which is as good as before, since none contains itself. */
+ * when they are complete, which is valid because none contains itself. */
 #include "file/snapshot/pickle_writer.h"
 
 #include <string.h>
@@ -87,7 +87,7 @@ put_opcode_u32(writer *w, char opcode, uint32_t argument)
     store_u32(at + 1, argument);
 }
 
-/* Before each value: opens the first batch of a container, or the next. */
+/* Before each value: opens the first or the next batch of a container. */
 static void
 begin_value(writer *w)
 {
@@ -152,7 +152,7 @@ put_integer(ml_builder *builder, int64_t integer)
         put_opcode_u32(w, 'J', (uint32_t)bits);
     }
     else {
-        /* LONG1 with as few bytes as keep the sign. */
+        /* LONG1 with the fewest bytes that keep the sign. */
         unsigned char *at = room(w, 10);
         size_t bytes = 8;
         while (integer >> (8 * bytes - 9) == integer >> 63) {
@@ -224,7 +224,7 @@ put_text(ml_builder *builder, const char *bytes, size_t length)
     put_bytes(w, bytes, length);
 }
 
-/* Remembers the value made last: SLOT becomes its memo index + 1. */
+/* Memoises the last value: SLOT becomes its memo index + 1. */
 static void
 memoize(writer *w, uint32_t *slot)
 {

@@ -1,4 +1,4 @@
-/* The key "memlab" of a snapshot, read with the same distrust as the rest. */
+/* Reads the key "memlab" of a snapshot, trusting it no more than the rest. */
 #include "file/snapshot/snapshot_extras.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ enum {
     CODE_COLUMNS = 8
 };
 
-/* A line without a place or a text is none; the rest of it may be unknown. */
+/* A line without a place or a text is dropped; the rest may be unknown. */
 static int
 read_code_line(ml_snapshot_tables *tables, const ml_array *const columns[CODE_COLUMNS],
                uint32_t index, ml_intern *known)
@@ -88,7 +88,7 @@ read_source(ml_snapshot_tables *tables, ml_value value)
     recording->source_known = text->length != 0;
 }
 
-/* What could not be read of the file that this one was made of. */
+/* What could not be read of this file's original. */
 static void
 read_unread(ml_snapshot_tables *tables, ml_value value)
 {

@@ -1,5 +1,5 @@
-/* The devices of the key "memlab": losses and peaks, tags, uses, and what torch's
- * events have no keys for. */
+/* Reads the devices of the key "memlab": losses and peaks, tags, uses, and columns that
+ * torch's events lack. */
 #include "file/snapshot/snapshot_extras_parts.h"
 #include "file/snapshot/snapshot_fields.h"
 #include "recording/side_data.h"
@@ -25,7 +25,7 @@ enum {
     TAG_COLUMNS
 };
 
-/* One that does not say what and when says nothing. */
+/* A tag without category or position is useless. */
 static int
 read_tag(ml_snapshot_tables *tables, const ml_array *const columns[TAG_COLUMNS],
          uint32_t index, ml_device_trace *device, size_t *capacity)
@@ -94,7 +94,7 @@ read_flags(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device)
     }
 }
 
-/* One value an event. */
+/* One value per event. */
 static int
 read_event_column(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device,
                   const ml_event_column *column)
@@ -145,7 +145,7 @@ read_uses(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device)
     return error;
 }
 
-/* Without any pool the flag says nothing: the first that wrote it lost the pools. */
+/* Without any pool the flag means nothing: its first writer lost the pools. */
 static void
 forget_pools(ml_device_trace *device)
 {

@@ -1,4 +1,4 @@
-/* The notes of the key "memlab". */
+/* Reads the notes of the key "memlab". */
 #include "file/snapshot/snapshot_extras_parts.h"
 #include "recording/side_data.h"
 
@@ -6,7 +6,7 @@ enum {
     NOTE_COLUMNS = 6
 };
 
-/* *TIMED: it says when it was, without which it cannot be kept. */
+/* *TIMED: the note has a time; without one it is dropped. */
 static int
 read_note(ml_snapshot_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
           uint32_t index, ml_note *note, bool *timed)
@@ -26,7 +26,7 @@ read_note(ml_snapshot_tables *tables, const ml_array *const columns[NOTE_COLUMNS
                                      &note->name);
 }
 
-/* Notes of a kind that is not known are passed over. */
+/* Notes of an unknown kind are skipped. */
 static int
 fill_notes(ml_snapshot_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
            ml_recording *recording)

@@ -1,6 +1,5 @@
-/* The inside of the key "memlab" of a snapshot, shared by snapshot_extras.c (the
- * whole), snapshot_extras_fields.c, snapshot_extras_devices.c,
- * snapshot_extras_notes.c and snapshot_extras_ranks.c.  For no one else. */
+/* Internals of the key "memlab" of a snapshot, shared by the files
+ * snapshot_extras*.c. */
 #ifndef ML_SNAPSHOT_EXTRAS_PARTS_H
 #define ML_SNAPSHOT_EXTRAS_PARTS_H
 
@@ -10,13 +9,13 @@
  * unchanged, here and below. */
 bool ml_extras_read_count(ml_snapshot_tables *tables, ml_value value,
                           enum ml_unread what, uint64_t *out);
-/* A count of MOST at most. */
+/* A count, at most MOST. */
 bool ml_extras_read_small(ml_snapshot_tables *tables, ml_value value,
                           enum ml_unread what, uint64_t most, uint32_t *out);
-/* Signed, as all integers of the schema leave: -1 is a node without a number. */
+/* Signed, like all integers of the schema: -1 is a node without a number. */
 bool ml_extras_read_bits(ml_snapshot_tables *tables, ml_value value,
                          enum ml_unread what, uint64_t *out);
-/* From -1, for none, on. */
+/* From -1 (none) on. */
 bool ml_extras_read_number(ml_snapshot_tables *tables, ml_value value,
                            enum ml_unread what, int32_t *out);
 const ml_array *ml_extras_dict(ml_snapshot_tables *tables, ml_value value,
@@ -36,7 +35,7 @@ bool ml_extras_columns(ml_snapshot_tables *tables, const ml_array *dict,
 
 int ml_extras_read_devices(ml_snapshot_tables *tables, ml_value value);
 
-/* Of RECORDING, the whole or the part of a rank. */
+/* Of RECORDING, which is the whole or a rank's part. */
 int ml_extras_read_notes(ml_snapshot_tables *tables, ml_value value,
                          ml_recording *recording);
 

@@ -1,7 +1,7 @@
-/* The ranks of the key "memlab". */
+/* Reads the ranks of the key "memlab". */
 #include "file/snapshot/snapshot_extras_parts.h"
 
-/* The place of VALUE among what TEXT_OF names, of COUNT; 0 where it is not there. */
+/* The index of VALUE among the COUNT texts of TEXT_OF; 0: not found. */
 static uint8_t
 read_choice(ml_snapshot_tables *tables, ml_value value,
             const char *(*text_of)(unsigned), unsigned count)
@@ -14,7 +14,7 @@ read_choice(ml_snapshot_tables *tables, ml_value value,
     return (uint8_t)choice;
 }
 
-/* The part that RANK has, or a new one. */
+/* RANK's part, made if needed. */
 static int
 need_part(ml_snapshot_tables *tables, ml_rank *rank)
 {
@@ -27,8 +27,8 @@ need_part(ml_snapshot_tables *tables, ml_rank *rank)
     return error;
 }
 
-/* The devices of RANK, by their numbers in its process: those behind the ranks before.
- * *BROKEN: which they are is not known. */
+/* RANK's devices, by their numbers in its process, after those of earlier ranks.
+ * *BROKEN: the devices are unknown. */
 static int
 read_numbers(ml_snapshot_tables *tables, ml_value value, ml_rank *rank, bool *broken)
 {
@@ -142,8 +142,8 @@ read_rank_field(ml_snapshot_tables *tables, unsigned word, ml_value item, ml_ran
     }
 }
 
-/* Whether the ranks share out the devices, as those of a merged recording do, or are
- * one process at most. */
+/* Whether the ranks divide the devices, as in a merged recording, or are at most one
+ * process. */
 static bool
 ranks_fit(const ml_recording *recording)
 {
@@ -190,7 +190,7 @@ ml_extras_read_ranks(ml_snapshot_tables *tables, ml_value value)
         }
         next += rank->device_count;
     }
-    /* Without knowing whose the devices are, they are those of nobody. */
+    /* If the devices' ranks are unknown, the devices belong to no rank. */
     if (error == 0 && (broken || !ranks_fit(recording))) {
         ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_RANK);
         ml_recording_drop_ranks(recording);

@@ -1,7 +1,7 @@
-/* Reading the fields of a snapshot: what a value must be before it is believed.
+/* Reads the fields of a snapshot, and checks their values.
  *
- * Every array of the recording is charged to the tree's memory limit before it is made,
- * since a file may refer to one list of events many times with two bytes each. */
+ * Every array of the recording is charged to the tree's memory limit before it is made:
+ * a file may refer to one list of events many times, with two bytes each. */
 #include "file/snapshot/snapshot_fields.h"
 
 int
@@ -32,7 +32,7 @@ ml_reader_column(ml_reader *r, size_t count, size_t size, void **out)
 bool
 ml_value_natural(ml_value value, uint64_t *out)
 {
-    /* What is wider than ML_VALUE_INT is above ML_SIZE_MOST. */
+    /* A value wider than ML_VALUE_INT exceeds ML_SIZE_MOST. */
     if (ml_value_is(value, ML_VALUE_INT) && ml_value_as_int(value) >= 0) {
         *out = (uint64_t)ml_value_as_int(value);
         return true;

@@ -27,13 +27,13 @@ int ml_reader_column(ml_reader *r, size_t count, size_t size, void **out);
 /* Makes sure that the recording will have COUNT devices. */
 void ml_reader_need_devices(ml_reader *r, size_t count);
 
-/* Whether VALUE is a count or a size in bytes, of ML_SIZE_MOST at most; or an
- * address or a stream handle: 64 bits, which some writers show as signed.  *OUT is
- * written only then, below too. */
+/* Whether VALUE is a count or a size in bytes, up to ML_SIZE_MOST; or an address or a
+ * stream handle: 64 bits, which some writers show as signed.  *OUT is written only
+ * then, below too. */
 bool ml_value_natural(ml_value value, uint64_t *out);
 bool ml_value_address(ml_value value, uint64_t *out);
 
-/* VALUE as a WHAT; false or NULL if it is none, which is counted. */
+/* VALUE as a WHAT.  If it is invalid: false or NULL, and it is counted. */
 bool ml_reader_natural(ml_reader *r, ml_value value, enum ml_unread what,
                        uint64_t *out);
 bool ml_reader_address(ml_reader *r, ml_value value, enum ml_unread what,

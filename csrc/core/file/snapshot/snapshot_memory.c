@@ -1,4 +1,4 @@
-/* Reading the segments and blocks of a snapshot. */
+/* Reads the segments and blocks of a snapshot. */
 #include "file/snapshot/snapshot_memory.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@ typedef struct ml_pending {
     const ml_array *blocks; /* borrowed from the tree; NULL: none given */
     size_t index;           /* in the file's list */
     uint32_t device;
-    uint32_t given; /* bits of GIVEN_*: what could be read */
+    uint32_t given; /* bits of GIVEN_*: readable members */
     bool left_out;
 } ml_pending;
 
@@ -18,7 +18,7 @@ enum {
     GIVEN_REQUESTED = 4,
     GIVEN_ADDRESS = 8,
     GIVEN_TOTAL = 16,
-    GIVEN_DEVICE = 32 /* or there is none, as in none of ours */
+    GIVEN_DEVICE = 32 /* or a snapshot without one, as memlab's */
 };
 
 /* ---- Blocks ---- */
@@ -40,7 +40,7 @@ read_state(ml_reader *r, ml_value value)
     }
 }
 
-/* What a block says, and of which it says anything that can be read. */
+/* A block's facts, and which of its members could be read. */
 typedef struct block_facts {
     ml_block block;
     bool placed;
@@ -118,8 +118,8 @@ read_block(ml_reader *r, const ml_array *dict, block_facts *facts)
     return error;
 }
 
-/* Where VALUE, a block, says that it is; true where it says the address, *SIZED
- * where it says the size. */
+/* The start of VALUE, a block; true if the block tells its address, *SIZED if it tells
+ * its size. */
 static bool
 look_at_block(ml_reader *r, ml_value value, uint64_t *addr, uint64_t *size, bool *sized)
 {
@@ -140,8 +140,8 @@ look_at_block(ml_reader *r, ml_value value, uint64_t *addr, uint64_t *size, bool
     return placed;
 }
 
-/* Whether the block at INDEX is at ADDR, by what the next one says or the segment's
- * END.  A block without a size of its own is as long as is left. */
+/* Whether the block at INDEX is at ADDR, by the next block or the segment's END.  A
+ * block without a size of its own has all the rest. */
 static bool
 fits_behind(ml_reader *r, const ml_pending *from, size_t index, uint64_t addr,
             const block_facts *facts, uint64_t end)
@@ -156,9 +156,9 @@ fits_behind(ml_reader *r, const ml_pending *from, size_t index, uint64_t addr,
            facts->block.size == next - addr;
 }
 
-/* Puts the block at INDEX of a segment that ends at END into its place: torch's
- * blocks lie one behind the other, so that what one does not tell the others do.
- * LOW is where the block before ended, BEFORE that block or NULL. */
+/* Places the block at INDEX of a segment that ends at END.  torch's blocks follow one
+ * another, so neighbours supply missing values.  LOW is the end of the block before;
+ * BEFORE is that block, or NULL. */
 static void
 place_block(ml_reader *r, const ml_pending *from, size_t index, block_facts *facts,
             uint64_t low, uint64_t end, ml_block *before)
@@ -175,7 +175,7 @@ place_block(ml_reader *r, const ml_pending *from, size_t index, block_facts *fac
         }
     }
     else if (fits && block->addr > low) {
-        /* A gap, unless the block is where the one before ends. */
+        /* A gap, unless the block begins where the one before ends. */
         fits = !fits_behind(r, from, index, low, facts, end) ||
                (facts->sized && block->size == 0);
     }
@@ -209,8 +209,8 @@ check_request(ml_reader *r, block_facts *facts)
         ml_snapshot_tables_lose(&r->tables, ML_UNREAD_BLOCK_REQUESTED_SIZE);
         facts->asked = false;
     }
-    /* torch 2.0 knows no requests of blocks without frames: then no byte is lost to
-     * rounding. */
+    /* torch 2.0 does not know the request of a block without frames; then no byte
+     * counts as rounding. */
     if (!facts->asked && used && r->tables.given[ML_UNREAD_BLOCK_REQUESTED_SIZE] != 0) {
         block->requested = block->size;
     }
@@ -344,8 +344,8 @@ read_segment_field(ml_reader *r, unsigned word, ml_value value, ml_pending *into
     }
 }
 
-/* Where the blocks of INTO say that it is: true if they lie one behind the other, which
- * *PLACES of them say themselves. */
+/* The start of the blocks of INTO; true if they follow one another.  *PLACES of them
+ * tell their own address. */
 static bool
 look_at_blocks(ml_reader *r, const ml_pending *into, uint64_t *addr, uint64_t *total,
                size_t *places)
@@ -372,8 +372,8 @@ look_at_blocks(ml_reader *r, const ml_pending *into, uint64_t *addr, uint64_t *t
     return into->blocks != NULL && into->blocks->count != 0;
 }
 
-/* Of two sizes that a segment is said to have: torch asks the driver for multiples of
- * 2 MiB, and the larger could take the place of segments that are whole. */
+/* Chooses between two sizes of a segment: torch requests multiples of 2 MiB, and the
+ * larger size could overlap whole segments. */
 static bool
 is_likelier(uint64_t size, uint64_t than)
 {
@@ -382,7 +382,7 @@ is_likelier(uint64_t size, uint64_t than)
     return whole == (than % unit == 0) ? size < than : whole;
 }
 
-/* Where a segment does not tell its place, or none that is one, its blocks do. */
+/* If a segment does not tell a valid place, its blocks do. */
 static void
 place_segment(ml_reader *r, ml_pending *into)
 {
@@ -481,7 +481,7 @@ ml_memory_read_segments(ml_reader *r, const ml_array *list)
     return error;
 }
 
-/* Columns of exactly the size that the pending segments of device INDEX need. */
+/* Columns of the exact size for the pending segments of device INDEX. */
 static int
 make_memory_columns(ml_reader *r, size_t index, size_t first, size_t end)
 {
@@ -501,7 +501,7 @@ make_memory_columns(ml_reader *r, size_t index, size_t first, size_t end)
     return error;
 }
 
-/* Whether the pending segment AT begins behind all that were read of DEVICE. */
+/* Whether the pending segment AT begins after all segments read of DEVICE. */
 static bool
 is_behind(const ml_pending *at, const ml_device_trace *device)
 {

@@ -1,4 +1,4 @@
-/* Reading a snapshot: events, settings, annotations, and the whole. */
+/* Reads a snapshot: events, settings, annotations, and the whole. */
 #include "file/snapshot/snapshot_reader.h"
 
 #include <stdio.h>
@@ -116,8 +116,8 @@ read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
     }
 }
 
-/* An event that lacks what makes it one keeps its place and time, and is of no
- * action that changes memory. */
+/* An incomplete event keeps its index and time, and becomes an action that changes no
+ * memory. */
 static int
 read_event(ml_reader *r, ml_value value, ml_event *event)
 {
@@ -130,7 +130,7 @@ read_event(ml_reader *r, ml_value value, ml_event *event)
         error = read_event_field(r, word, dict->items[i + 1], event, &seen);
     }
     if (event->action == ML_ACTION_OOM && event->addr > ML_SIZE_MOST) {
-        /* No address but how much was free. */
+        /* Not an address but the device's free bytes. */
         ml_snapshot_tables_lose(&r->tables, ML_UNREAD_EVENT_ADDR);
         event->addr = 0;
         seen &= ~(unsigned)SEEN_ADDR;
@@ -146,8 +146,8 @@ read_event(ml_reader *r, ml_value value, ml_event *event)
     return error;
 }
 
-/* What does not say when it was, was with what came before it; the first with the
- * next. */
+/* An event without a time gets that of the event before; the first ones get the next
+ * time. */
 static void
 fill_times(ml_device_trace *device)
 {
@@ -205,7 +205,7 @@ read_divisions(ml_reader *r, const ml_array *dict, ml_setting *setting)
     setting->kind = 'd';
 }
 
-/* Leaves the kind at 0 where the value is of no kind that settings have. */
+/* Leaves the kind at 0 if the value has no kind of settings. */
 static int
 read_setting(ml_reader *r, ml_value value, ml_setting *setting)
 {
@@ -288,7 +288,7 @@ read_settings(ml_reader *r, ml_value value)
     return error;
 }
 
-/* *TIMED: it says when it was, without which it says nothing. */
+/* *TIMED: it has a time; without one it is useless. */
 static int
 read_annotation(ml_reader *r, const ml_array *dict, ml_annotation *annotation,
                 bool *timed)
@@ -354,7 +354,7 @@ read_annotations(ml_reader *r, ml_value value)
 
 /* ---- the whole ---- */
 
-/* The parts of the top level; the last of equal keys holds, as in Python. */
+/* The parts of the top level; the last of equal keys counts, as in Python. */
 typedef struct parts {
     ml_value segments;
     ml_value traces;
@@ -428,7 +428,7 @@ read_parts(ml_reader *r, const parts *from)
     const ml_array *segments = NULL;
     const ml_array *traces = NULL;
     int error = 0;
-    /* First, because lists of frames that say the same may differ in their modules. */
+    /* First, because equal lists of frames may differ in their modules. */
     if (from->has_extras) {
         error = ml_extras_read_modules(&r->tables, from->extras);
     }
@@ -467,7 +467,7 @@ read_parts(ml_reader *r, const parts *from)
     return error;
 }
 
-/* Whether nothing of what there is could be read. */
+/* Whether nothing could be read. */
 static bool
 is_no_snapshot(const ml_reader *r)
 {

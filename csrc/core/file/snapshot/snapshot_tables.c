@@ -1,10 +1,10 @@
-/* The names in a snapshot: found by identity first, then by value. */
+/* Reads the names in a snapshot: found by identity first, then by value. */
 #include "file/snapshot/snapshot_tables.h"
 
 #include <string.h>
 
-/* Bytes of the recording and its index that one more entry takes; a reference in the
- * file may be as short as two bytes. */
+/* Bytes of one more entry in the recording and its index; a reference in the file may
+ * have only two bytes. */
 #define ENTRY_BYTES 48u
 
 static bool
@@ -131,7 +131,7 @@ ml_snapshot_tables_string(ml_snapshot_tables *tables, ml_value value,
             error = ml_tree_charge(tables->tree, text->length + ENTRY_BYTES);
             const ml_string *string = &tables->recording->strings[found];
             if (memcmp(string->bytes, text->bytes, text->length) != 0) {
-                ml_snapshot_tables_lose(tables, what); /* not all of it is UTF-8 */
+                ml_snapshot_tables_lose(tables, what); /* some bytes are not UTF-8 */
             }
         }
         if (error != 0) {
@@ -143,7 +143,7 @@ ml_snapshot_tables_string(ml_snapshot_tables *tables, ml_value value,
     return 0;
 }
 
-/* torch has 2**64-1 for the line of a frame that has none. */
+/* torch writes 2**64-1 as the line of a frame without one. */
 static int64_t
 read_line(ml_snapshot_tables *tables, ml_value value)
 {
@@ -219,8 +219,8 @@ find_stack(ml_snapshot_tables *tables, ml_stack stack, uint32_t *id)
                                       : error;
 }
 
-/* The name that MODULES has for PLACE; entries go from the innermost frame outwards, so
- * *BEFORE, the number of those not passed yet, only falls. */
+/* The name in MODULES for PLACE.  Entries go from the innermost frame outwards, so
+ * *BEFORE, the number of remaining ones, only falls. */
 static int
 module_at(ml_snapshot_tables *tables, const ml_array *modules, uint32_t *before,
           uint32_t place, uint32_t *name)

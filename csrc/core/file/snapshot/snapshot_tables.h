@@ -34,10 +34,10 @@ void ml_snapshot_tables_lose(ml_snapshot_tables *tables, enum ml_unread what);
 /* Counts a WHAT; if it is not READABLE, also as unreadable.  Returns READABLE. */
 bool ml_snapshot_tables_give(ml_snapshot_tables *tables, enum ml_unread what,
                              bool readable);
-/* RESULT of adding to the recording; a value that it refused counts as an unreadable
- * WHAT. */
+/* Handles RESULT of an addition to the recording; a refused value counts as an
+ * unreadable WHAT. */
 int ml_tables_taken(ml_snapshot_tables *tables, enum ml_unread what, int result);
-/* Counts missing values, after all else is read. */
+/* Counts missing values, after everything is read. */
 void ml_snapshot_tables_count_missing(ml_snapshot_tables *tables);
 
 /* *ID is the recording's id for a string, or for a list of frames, innermost first; 0

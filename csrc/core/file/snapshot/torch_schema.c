@@ -1,9 +1,8 @@
 /* The schema of torch.cuda.memory._snapshot(): one walk over a recording.
  *
- * Integers leave as torch's own C++ writer leaves them, signed 64 bits wide:
- * addresses and streams from 2**63 on come out negative, since the viewer reads no
- * others.  Readers take no such sizes; sums of them and what was rounded up leave as
- * the largest. */
+ * Integers are written as by torch's own C++ writer, signed 64 bits wide: addresses and
+ * streams from 2**63 on become negative, because the viewer reads no others.  Readers
+ * accept no such sizes; larger sums and rounded sizes become the largest. */
 #include "file/snapshot/torch_schema_parts.h"
 
 #include <string.h>
@@ -105,7 +104,7 @@ put_segment(ml_builder *to, const ml_recording *recording, size_t device_index,
                 segment->small ? ML_WORD_SMALL : ML_WORD_LARGE);
     put_pair(to, ML_WORD_SEGMENT_POOL_ID, segment->pool[0], segment->pool[1]);
     ml_put_bool(to, ML_WORD_IS_EXPANDABLE, segment->expandable != 0);
-    /* torch adds known frames last and empty ones at once. */
+    /* torch adds known frames last, and empty ones at once. */
     if (segment->stack == 0) {
         put_frames(to, recording, 0);
     }

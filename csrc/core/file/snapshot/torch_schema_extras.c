@@ -1,4 +1,4 @@
-/* The key "memlab" of a snapshot, which torch's readers pass over.  See
+/* The key "memlab" of a snapshot, which torch's readers ignore.  See
  * torch_schema_parts.h. */
 #include "file/snapshot/torch_schema_parts.h"
 
@@ -100,7 +100,7 @@ put_block_bytes(ml_builder *to, const ml_device_trace *device)
     to->close(to);
 }
 
-/* Left out where every event has 0, as in a recording without autograd. */
+/* Left out if every event has 0, as in a recording without autograd. */
 static void
 put_column(ml_builder *to, const ml_device_trace *device, const ml_event_column *column)
 {
@@ -130,8 +130,8 @@ any_module(const ml_recording *recording, uint32_t stack)
     return stack != 0;
 }
 
-/* Lists of frames that were written above, each with the modules of its frames by their
- * place in it: a dictionary of torch's has no room for them. */
+/* Lists of frames written above, each with its frames' modules by index: torch's
+ * dictionary has no room for them. */
 static void
 put_modules(ml_builder *to, const ml_recording *recording)
 {
@@ -240,7 +240,7 @@ put_string(ml_builder *to, enum ml_word key, uint32_t string)
     to->string(to, string);
 }
 
-/* Of a rank of a merged recording: what the whole has only once. */
+/* For a rank of a merged recording: what the whole has only once. */
 static void
 put_part(ml_builder *to, const ml_recording *recording, const ml_rank *rank)
 {

@@ -1,4 +1,4 @@
-/* The inside of the schema, shared only by torch_schema.c (torch's keys) and
+/* Internals of the schema, shared only by torch_schema.c (torch's keys) and
  * torch_schema_extras.c (memlab's key). */
 #ifndef ML_TORCH_SCHEMA_PARTS_H
 #define ML_TORCH_SCHEMA_PARTS_H
@@ -47,7 +47,7 @@ ml_put_list(ml_builder *to, enum ml_word key)
     to->open(to, ML_VALUE_LIST);
 }
 
-/* What EVENT has in COLUMN; a pool is one number. */
+/* Writes EVENT's value in COLUMN; a pool is one number. */
 static inline void
 ml_put_column(ml_builder *to, const ml_event_column *column, const ml_event *event)
 {

@@ -1,15 +1,15 @@
-/* Reading pickles that hold plain data: a loop over an allow-list of opcodes.
+/* Reads pickles of plain data: a loop over an allow-list of opcodes.
  *
  * Every length is checked against the bytes left, every stack use against the innermost
- * mark, every memo index against what was stored, and all memory is charged to the tree
- * before it is taken: a short file can therefore cost neither time nor memory. */
+ * mark, and every memo index against the stored ones.  All memory is charged to the
+ * tree before it is taken.  So a short file can cost neither time nor memory. */
 #include "file/snapshot/unpickle.h"
 
 #include <string.h>
 
 #include "base/base.h"
 
-/* The opcodes of CPython's pickle module that we know. */
+/* The known opcodes of CPython's pickle module. */
 #define OPCODES(XX) \
     XX(PROTO, 0x80) \
     XX(STOP, '.') \

@@ -1,4 +1,4 @@
-/* Trees of plain data: nodes from chunks of memory under one limit, and the check that
+/* Trees of plain data: nodes in chunks of memory under one limit, and the check that
  * makes a tree safe to walk. */
 #include "file/snapshot/value.h"
 
@@ -9,8 +9,8 @@
 #include "base/base.h"
 
 #define CHUNK_BYTES ((size_t)64 * 1024)
-/* Arrays from this size on are grown in place by realloc instead of being copied
- * within the chunks, where the outgrown copies would pile up. */
+/* Arrays from this size on are grown in place by realloc.  Copies within the chunks
+ * would pile up. */
 #define LARGE_VALUES 512u
 
 struct ml_tree_chunk {
@@ -247,7 +247,7 @@ ml_array_add(ml_tree *tree, ml_array *array, const ml_value *items, size_t count
     return 0;
 }
 
-/* How deep the tree below each node is: 0 not visited, OPEN on the path being walked. */
+/* The depth of the tree below each node: 0: not visited; OPEN: on the current path. */
 enum {
     OPEN = 255
 };

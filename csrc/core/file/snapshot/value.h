@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* No data of ours nests deeper: a snapshot needs seven levels. */
+/* No valid data nest deeper: a snapshot needs seven levels. */
 #define ML_DEPTH_MAX 64
 
 enum ml_value_kind {
@@ -19,11 +19,11 @@ enum ml_value_kind {
     ML_VALUE_UNSIGNED, /* 2**63 .. 2**64-1 */
     ML_VALUE_REAL,
     ML_VALUE_STRING,
-    ML_VALUE_HUGE, /* an integer of more than 64 bits, which nothing here counts with */
+    ML_VALUE_HUGE,  /* an integer of more than 64 bits, never used in arithmetic */
     ML_VALUE_BYTES, /* that are no text */
     ML_VALUE_LIST,
     ML_VALUE_TUPLE,
-    ML_VALUE_DICT /* items alternate key and value; the last of equal keys holds */
+    ML_VALUE_DICT /* items alternate key and value; the last of equal keys counts */
 };
 
 /* Eight bytes: the address of a node, or a small scalar in place.  Compare and read

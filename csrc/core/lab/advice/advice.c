@@ -1,4 +1,5 @@
-/* Advice: the rules' proposals tried, dropped and ranked.  See advice.h. */
+/* Tries the rules' proposals, drops those that save nothing and ranks the rest.  See
+ * advice.h. */
 #include "lab/advice/advice.h"
 
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 #include "lab/advice/advice_edits.h"
 #include "lab/advice/advice_rules.h"
 
-/* Of each kind, those that concern most bytes: a trial takes a replay of everything. */
+/* Proposals tried of each kind, those of the most bytes first.  A trial costs a whole
+ * replay. */
 #define MOST_TRIED 16
 
 typedef int (*rule)(const ml_advice_case *it, ml_proposals *out);
@@ -135,7 +137,7 @@ rank(ml_advices *out)
 
 /* ---- All of them ---- */
 
-/* In their order, each kept that still lowers a peak with those before it. */
+/* Keeps, in order, each advice that still lowers a peak after those before it. */
 static int
 try_together(const ml_advice_case *it, ml_advices *out)
 {
@@ -201,7 +203,7 @@ ml_advices_new(const ml_recording *recording, size_t device, uint64_t memory_byt
     ml_advices *advices = ml_alloc_zeroed(1, sizeof(*advices));
     error = advices == NULL ? ML_ENOMEM : advise(&it, advices);
     if (error == 0) {
-        /* Of a run that ran out of memory lab/verdict tells it, with what was to come. */
+        /* For a run that ran out of memory, lab/verdict gives this answer. */
         advices->batch.memory_bytes = UINT64_MAX;
         if (it.failed == ML_NO_EVENT) {
             error = ml_advice_fit_batch(&it, memory_bytes, &advices->batch);

@@ -7,9 +7,9 @@
 
 typedef struct scaler {
     const ml_advice_case *it;
-    uint64_t *weights; /* owned; bytes of parameters and of half of them, sorted */
+    uint64_t *weights; /* owned; sorted bytes of the parameters and of their halves */
     size_t weight_count;
-    uint8_t *scales; /* owned; of each demand */
+    uint8_t *scales; /* owned; by demand */
     ml_trial_options options;
 } scaler;
 
@@ -59,7 +59,7 @@ scaled(uint64_t bytes, uint32_t parts)
     return whole > (UINT64_MAX - rest) / parts ? UINT64_MAX : whole * parts + rest;
 }
 
-/* *FITS with PARTS of what scales. */
+/* Sets *FITS: whether the run fits if what scales is multiplied by PARTS. */
 static int
 try_batch(const scaler *s, uint32_t parts, bool *fits, ml_totals *peak)
 {
@@ -83,12 +83,12 @@ try_batch(const scaler *s, uint32_t parts, bool *fits, ml_totals *peak)
     return error;
 }
 
-/* By doubling while it fits, then halving what is between. */
+/* Doubles while the run fits, then bisects. */
 static int
 search(const scaler *s, ml_batch_fit *out)
 {
     uint32_t good = 0;
-    /* Where nothing scales, one answer is all answers. */
+    /* If nothing scales, one trial answers for every factor. */
     uint32_t most = out->scaling != 0 ? ML_BATCH_PARTS * ML_BATCH_MOST : ML_BATCH_PARTS;
     uint32_t bad = most + 1;
     uint32_t next = ML_BATCH_PARTS;

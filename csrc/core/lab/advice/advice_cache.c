@@ -1,9 +1,9 @@
-/* Cache that is reserved and not used: settings that free it, and lines whose blocks keep
+/* Cache that is reserved and unused: settings that free it, and lines whose blocks keep
  * segments.
  *
- * A segment goes back to the device only as a whole.  Where the blocks of a line are
- * spread over segments that are else free, they keep these; made all at once, as early as
- * the first of them, they would lie together. */
+ * A segment returns to the device only as a whole.  Blocks of a line that are spread
+ * over otherwise free segments keep all of these.  Made together, as early as the first
+ * of them, they would share segments. */
 #include "lab/advice/advice_rules.h"
 
 #include <stdio.h>
@@ -12,12 +12,12 @@
 #include "base/base.h"
 #include "lab/whatif/tune.h"
 
-/* A segment counts as kept by the blocks in it where at least this part of it is free. */
+/* Blocks keep a segment if at least this part of it is free. */
 #define FREE_PART 8
 
 /* A block at the reserved peak that keeps a segment. */
 typedef struct keeper {
-    uint32_t frame; /* 0: of none that could be moved */
+    uint32_t frame; /* 0: the program cannot move the block */
     size_t demand;
     uint64_t bytes;
     uint64_t free; /* bytes of its segment */
@@ -29,12 +29,12 @@ typedef struct keepers {
     keeper *list; /* owned */
     size_t count;
     size_t capacity;
-    size_t first; /* of the segment that is looked at */
+    size_t first; /* of the current segment */
     size_t segment;
     ml_segment now;
 } keepers;
 
-/* Whether the segment looked at counts. */
+/* Drops the current segment if too little of it is free. */
 static void
 settle_segment(keepers *k)
 {
@@ -61,8 +61,8 @@ visit_segment(void *context, const ml_segment *segment)
     return 0;
 }
 
-/* Whether the program could make it earlier: torch makes the others when it must, and a
- * module what its inputs ask for. */
+/* Whether the program could make the block earlier.  torch and modules decide when they
+ * make theirs. */
 static bool
 is_programs_own(const ml_explained *of)
 {
@@ -106,7 +106,7 @@ compare_keepers(const void *a, const void *b)
     return x->demand < y->demand ? -1 : x->demand > y->demand;
 }
 
-/* The blocks from FIRST up to END are of one line, by birth. */
+/* The blocks from FIRST up to END are of one line, in the order of their births. */
 static int
 propose_line(const keepers *k, size_t first, size_t end, ml_proposals *out)
 {
@@ -129,7 +129,7 @@ propose_line(const keepers *k, size_t first, size_t end, ml_proposals *out)
             continue;
         }
         begin = begin == ML_NO_EVENT ? demand->born : begin;
-        /* Blocks of a line in one segment count it once. */
+        /* Blocks of a line in one segment count its free bytes once. */
         advice->bytes += list[i].segment != last ? list[i].free : 0;
         advice->count += list[i].segment != last;
         advice->blocks++;

@@ -1,4 +1,5 @@
-/* A case: what is known of each demand, and the edits of proposals.  See advice_case.h. */
+/* A case: the facts about each demand, and the edits of proposals.  See
+ * advice_case.h. */
 #include "lab/advice/advice_case.h"
 
 #include <string.h>
@@ -44,7 +45,8 @@ explain_demands(ml_advice_case *it)
     return error;
 }
 
-/* Where the forward began in which the first request failed; ML_NO_EVENT: in none. */
+/* The start of the forward pass in which the first request failed; ML_NO_EVENT: not in
+ * a forward pass. */
 static size_t
 find_unfinished(const ml_advice_case *it)
 {
@@ -64,9 +66,9 @@ find_unfinished(const ml_advice_case *it)
     return from;
 }
 
-/* The trials compare programs, of which only one was recorded: all of them have memory
- * where the driver would put it, as much as there was, and go on where it runs out; where
- * it did run out they have as much as they need. */
+/* Only one of the compared programs was recorded, so all trials use the driver's
+ * placement and the recorded amount of memory, and continue after an out of memory.  If
+ * the recorded run ran out, they have unlimited memory. */
 static int
 try_as_it_is(ml_advice_case *it)
 {
@@ -78,12 +80,12 @@ try_as_it_is(ml_advice_case *it)
     if (error < 0 && error != ML_EFORMAT) {
         return error;
     }
-    /* Where what was there at the start does not fit together, it is asked for anew. */
+    /* If the memory at the start does not fit together, the trial requests it anew. */
     it->checks = error == 0;
     it->exact = error == 0 && checked->mismatched_addresses == 0 &&
                 checked->mismatched_segments == 0 && checked->mismatched_blocks == 0;
     *options = it->own;
-    /* Of a limit between bounds the lower one: so much there was for certain. */
+    /* Of the bounds of a limit, the lower one: that much was certainly available. */
     if (it->workload->failed) {
         it->memory_bytes = it->workload->limit != UINT64_MAX
                                ? it->workload->limit

@@ -1,7 +1,7 @@
 /* A case: what a rule of advice may look at, and the proposals that it makes.
  *
- * Owns what is known of each demand of a workload - its cause, category, owner - and
- * the edits that a proposal consists of. */
+ * Owns the cause, category and owner of each demand of a workload, and the edits of a
+ * proposal. */
 #ifndef ML_ADVICE_CASE_H
 #define ML_ADVICE_CASE_H
 
@@ -9,39 +9,39 @@
 #include "lab/whatif/trial.h"
 #include "lab/whatif/workload.h"
 
-/* JSON values.  Of each, what bytes, blocks and count are. */
+/* JSON values.  Each comment says what bytes and blocks hold, then what count holds. */
 #define ML_ADVICES(XX) \
-    /* gradients that lived on while the next forward ran, and its pass; count: steps */ \
+    /* gradients that lived through the next forward and its pass; count: steps */ \
     XX(GRADIENTS_KEPT, "gradients_kept") \
-    /* gradients that were freed between the next forward and its pass; count: steps */ \
+    /* gradients freed between the next forward and its pass; count: steps */ \
     XX(GRADIENTS_LATE, "gradients_late") \
-    /* activations of forwards that no backward pass ran; count: of the whole recording */ \
+    /* activations of forwards without a backward pass; count: in the whole recording */ \
     XX(GRAPH_UNUSED, "graph_unused") \
-    /* likewise of passes that freed nothing of their forward */ \
+    /* activations whose backward pass freed nothing; count: in the whole recording */ \
     XX(GRAPH_RETAINED, "graph_retained") \
-    /* gradients of no optimizer; count: of the whole recording */ \
+    /* gradients that no optimizer read; count: in the whole recording */ \
     XX(FROZEN_GRADIENTS, "frozen_gradients") \
     /* blocks of the parameters' sizes, from one line */ \
     XX(MODEL_COPIED, "model_copied") \
-    /* what is there in float32 from a cast of logits to the end of the loss; count: losses */ \
+    /* float32 bytes from a cast of logits to the end of the loss; count: losses */ \
     XX(LOGITS_FLOAT32, "logits_float32") \
-    /* logits, and what the loss makes of them; count: parts of the tokens instead */ \
+    /* logits, and the loss's blocks of their size; count: parts of the tokens to use */ \
     XX(LOSS_WHOLE, "loss_whole") \
-    /* blocks whose larger successor is there already; count: of the whole recording */ \
+    /* blocks that exist together with a larger copy; count: in the whole recording */ \
     XX(GROWN, "grown_by_copies") \
-    /* of foreach functions */ \
+    /* temporaries of foreach functions */ \
     XX(OPTIMIZER_TEMPORARIES, "optimizer_temporaries") \
     /* one block, of which steps take small parts */ \
     XX(DATA_KEPT, "data_kept") \
-    /* what evaluations make, in a smaller batch; count: parts of the batch instead */ \
+    /* blocks of evaluations; count: parts of the batch to use */ \
     XX(EVALUATION_BATCH, "evaluation_batch") \
-    /* activations that would be made anew; count: modules of the pattern */ \
+    /* activations to recompute; count: modules of the pattern */ \
     XX(CHECKPOINT, "checkpoint") \
-    /* blocks that no operator used any more; count: of the whole recording */ \
+    /* blocks after their last use; count: in the whole recording */ \
     XX(LATE_FREES, "late_frees") \
     /* free bytes of segments that the line's blocks keep; count: segments */ \
     XX(FRAGMENTATION, "fragmentation") \
-    /* reserved and not in use; conf are all settings that differ from torch's own */ \
+    /* reserved and unused; conf has every setting that differs from torch's default */ \
     XX(SETTINGS, "settings")
 
 enum ml_advice_kind {
@@ -51,21 +51,22 @@ enum ml_advice_kind {
     ML_ADVICE_COUNT
 };
 
-/* What the program would have done instead with one demand.  A demand that advices tried
- * before have edited stays as they left it.
+/* The change to one demand.  A demand edited by an earlier advice stays as that advice
+ * left it.
  *
- * At one event come, in this order: the frees that were moved there, the births that were
- * moved there, and what the recording has there.  So what is to be freed right after event
- * I is freed at I + 1, and what is to be there for event I begins at I. */
+ * At one event, moved frees come first, then moved births, then the recording's own
+ * event. So a demand to be freed right after event I is freed at I + 1, and one that
+ * event I needs begins at I. */
 enum ml_edit_kind {
-    ML_EDIT_RESIZE, /* BYTES; 0: it is not made */
-    ML_EDIT_FREE,   /* at event UNTIL, earlier or later than it was */
-    ML_EDIT_BEGIN,  /* at event FROM; not of what is from before the recording */
-    ML_EDIT_ADD     /* one more of its stream and pool, BYTES, from FROM until UNTIL */
+    ML_EDIT_RESIZE, /* to BYTES; 0: the demand is never made */
+    ML_EDIT_FREE,   /* at event UNTIL, earlier or later than recorded */
+    ML_EDIT_BEGIN,  /* at event FROM; not for demands from before the recording */
+    /* another demand of the same stream and pool, BYTES, from FROM until UNTIL */
+    ML_EDIT_ADD
 };
 
 typedef struct ml_edit {
-    size_t demand;  /* index; of ADD the one that it is like */
+    size_t demand;  /* index; for ADD, the demand to imitate */
     uint64_t bytes; /* requested */
     size_t from;    /* event; ML_NO_EVENT: before the recording */
     size_t until;   /* event; ML_NO_EVENT: never */
@@ -77,19 +78,19 @@ typedef struct ml_edit {
 
 typedef struct ml_advice {
     uint8_t kind;    /* enum ml_advice_kind */
-    bool exact;      /* false: the edit is an estimate of what the change does */
-    uint32_t frame;  /* frame id of the line that it is about; 0: none */
+    bool exact;      /* false: the edit estimates the change's effect */
+    uint32_t frame;  /* frame id of the line to change; 0: none */
     char *module;    /* owned; path, "*" for what differs; NULL: none */
-    uint32_t name;   /* string: the tensor's, as its owner calls it; 0: none */
+    uint32_t name;   /* string: the owner's name for the tensor; 0: none */
     uint64_t bytes;  /* concerned; at the peak, unless the kind says otherwise */
     uint64_t blocks; /* of these */
-    uint64_t count;  /* as the kind says */
-    char conf[ML_ADVICE_CONF_BYTES]; /* allocator settings that it is about; "": none */
+    uint64_t count;  /* see the kind */
+    char conf[ML_ADVICE_CONF_BYTES]; /* allocator settings to change; "": none */
     ml_edit *edits;                  /* owned */
     size_t edit_count;
     size_t edit_capacity;
-    /* Set by the trial: peaks with this advice alone, and whether it lowers one of them
-     * where those before it in the list are followed, too. */
+    /* Set by the trial: the peaks with this advice alone, and whether it lowers one of
+     * them after the advices before it in the list. */
     uint64_t allocated_after;
     uint64_t reserved_after;
     bool together;
@@ -108,43 +109,44 @@ typedef struct ml_advice_case {
     ml_workload *workload;   /* owned */
     ml_schedule schedule;    /* owned; of workload */
     ml_trial_options own;    /* the recorded run */
-    ml_trial_result checked; /* of own at the recorded addresses */
-    bool checks; /* what was there at the start fits together, so that the two
-                                 above are known */
-    ml_trial_options options; /* of all trials: not at the recorded addresses */
-    ml_trial_result before;   /* its peak_event is the instant of the allocated peak */
-    ml_explained *of;         /* owned; of each demand */
-    ml_growth *growth;        /* owned */
-    const ml_causes *causes;  /* borrowed */
-    uint8_t *stages;          /* owned; enum ml_stage of each event */
+    ml_trial_result checked; /* own, tried at the recorded addresses */
+    /* the memory at the start fits together; own and checked are then known */
+    bool checks;
+    /* for all trials, which do not use the recorded addresses */
+    ml_trial_options options;
+    ml_trial_result before;  /* its peak_event is the instant of the allocated peak */
+    ml_explained *of;        /* owned; by demand */
+    ml_growth *growth;       /* owned */
+    const ml_causes *causes; /* borrowed */
+    uint8_t *stages;         /* owned; enum ml_stage by event */
     bool exact;    /* a trial at the recorded addresses agrees with the recording */
     size_t failed; /* event of the first request that failed; ML_NO_EVENT: none did */
-    size_t unfinished;     /* event; the forward began there that this was in */
-    uint64_t memory_bytes; /* that the recorded run had; UINT64_MAX: not known */
+    size_t unfinished;     /* event; start of the forward pass in which it failed */
+    uint64_t memory_bytes; /* of the recorded run; UINT64_MAX: unknown */
 } ml_advice_case;
 
-/* RECORDING outlives the case, which is of the part of a merged one.  0, or as
- * ml_workload_new fails; there is nothing to take down then. */
+/* RECORDING outlives the case; of a merged recording, pass the part.  0, or an error of
+ * ml_workload_new, with nothing to free. */
 int ml_advice_case_init(ml_advice_case *it, const ml_recording *recording,
                         size_t device);
 void ml_advice_case_fini(ml_advice_case *it);
 
-/* Whether DEMAND, an index, is there after EVENT. */
+/* Whether DEMAND, an index, is live after EVENT. */
 bool ml_demand_lives_at(const ml_advice_case *it, size_t demand, size_t event);
-/* Whether DEMAND is there at the instant of the most allocated bytes. */
+/* Whether DEMAND is live at the allocated peak. */
 bool ml_demand_at_peak(const ml_advice_case *it, size_t demand);
 
-/* Whether DEMAND is of a forward that ran out of memory: nobody came to use it again. */
+/* Whether DEMAND is of a forward that ran out of memory, before its backward pass. */
 bool ml_demand_unfinished(const ml_advice_case *it, size_t demand);
-/* Whether DEMAND, which lives at the end, was last used two steps or more before. */
+/* Whether DEMAND is live at the end and was last used two steps or more before. */
 bool ml_demand_left(const ml_advice_case *it, size_t demand);
 
-/* A new proposal without edits, borrowed until the next one; NULL: no memory. */
+/* A new proposal without edits, borrowed until the next call; NULL: no memory. */
 ml_advice *ml_proposals_add(ml_proposals *proposals, enum ml_advice_kind kind);
 /* 0 or ML_ENOMEM. */
 int ml_advice_edit(ml_advice *advice, ml_edit edit);
-/* Sets the pattern of the modules that ADVICE is about to one that fits MODULE, a string
- * id, too.  0 or ML_ENOMEM. */
+/* Widens the module pattern of ADVICE so that it also fits MODULE, a string id.  0 or
+ * ML_ENOMEM. */
 int ml_advice_add_module(ml_advice *advice, const ml_recording *recording,
                          uint32_t module);
 void ml_proposals_fini(ml_proposals *proposals);

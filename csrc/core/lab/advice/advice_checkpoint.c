@@ -1,13 +1,13 @@
-/* Activations of modules that repeat, which checkpointing would make anew.
+/* Checkpointing: activations of repeated modules that could be recomputed.
  *
- * A checkpointed module's call keeps its inputs and its output alone.  All else that it
- * saved is freed with the call's end and made again, with the call's temporaries, right
- * before the module's part of the backward pass.  What is inside the call while it runs
- * for the first time is less than the recording has, as nothing is saved: that part is
- * left as it is, an estimate that is too high where it makes the peak.
+ * The call of a checkpointed module keeps only its inputs and output.  Everything else
+ * that it saved is freed at the end of the call.  Right before the module's part of the
+ * backward pass, it is made again, with the call's temporaries.  The edits leave the
+ * first call as recorded, though it would save less.  That estimate is too high where
+ * such a call makes the peak.
  *
- * A forward that ran out of memory has no backward pass: what its calls that were over have
- * there when the request fails is saved for one. */
+ * A forward that ran out of memory has no backward pass.  Blocks of its finished calls
+ * that are live when the request fails count as saved. */
 #include "lab/advice/advice_rules.h"
 
 #include <string.h>
@@ -15,17 +15,17 @@
 #include "analysis/attribution/module_repeats.h"
 #include "base/base.h"
 
-/* Families that are tried, and demands of a call whose temporaries are looked at. */
+/* Families tried, and demands of a call whose temporaries are considered. */
 #define MOST_FAMILIES 8
 #define MOST_IN_CALL 2048
 
-/* The call of an instance, from its first to its last allocation. */
+/* The call of one instance, from its first to its last allocation. */
 typedef struct call {
-    size_t first;      /* demand */
-    size_t end;        /* behind the last demand */
-    size_t end_event;  /* first allocation behind it */
-    size_t back;       /* first event of its part of the backward pass; ML_NO_EVENT */
-    size_t output;     /* demand; SIZE_MAX: none */
+    size_t first;     /* demand */
+    size_t end;       /* after the last demand */
+    size_t end_event; /* first allocation after the call */
+    size_t back;   /* first event of its part of the backward pass; ML_NO_EVENT: none */
+    size_t output; /* demand; SIZE_MAX: none */
     uint32_t instance; /* 1 + index */
 } call;
 
@@ -58,7 +58,7 @@ is_backward(const calls *c, size_t event)
            (ml_events_flags(&c->it->trace->events, event) & ML_EVENT_BACKWARD) != 0;
 }
 
-/* Whether DEMAND was made by the call and is there behind it for the backward pass. */
+/* Whether DEMAND was made by the call and lives on for the backward pass. */
 static bool
 is_saved(const calls *c, const call *of, size_t demand)
 {
@@ -67,8 +67,8 @@ is_saved(const calls *c, const call *of, size_t demand)
            is_backward(c, it->freed);
 }
 
-/* Whether DEMAND of a call that is over, whose operations made nodes of autograd, is there
- * when the first request fails. */
+/* Whether DEMAND is live when the first request fails, and of a finished call whose
+ * operations made autograd nodes. */
 static bool
 is_left(const calls *c, const call *of, size_t demand)
 {
@@ -103,7 +103,7 @@ add_call(calls *c, size_t demand, uint32_t instance)
     return 0;
 }
 
-/* A pass that allocates or frees for an instance has come to it. */
+/* The backward pass reaches an instance with its first allocation or free for it. */
 static void
 note_back(const calls *c, size_t *last, uint32_t instance, size_t event)
 {
@@ -120,7 +120,7 @@ find_calls(calls *c, size_t *last)
     const ml_workload *workload = c->it->workload;
     bool open = false;
     for (size_t i = workload->before_count; i < workload->count; i++) {
-        /* A library's, which is of no call, comes in the midst of the first. */
+        /* A library's workspace belongs to no call, though made during the first. */
         if (c->it->of[i].verdict.category == ML_CATEGORY_WORKSPACE) {
             continue;
         }
@@ -152,7 +152,7 @@ find_calls(calls *c, size_t *last)
     return 0;
 }
 
-/* The last block of the call that outlives it is what it returns. */
+/* The call returns its last block that outlives it. */
 static void
 settle_call(calls *c, call *of)
 {
@@ -170,13 +170,13 @@ settle_call(calls *c, call *of)
         }
     }
     if (of->back <= of->end_event) {
-        of->back = ML_NO_EVENT; /* not as a checkpoint could work */
+        of->back = ML_NO_EVENT; /* checkpointing cannot work here */
     }
 }
 
 /* ---- The edits ---- */
 
-/* The demand of the call at whose birth most of the call's bytes are there. */
+/* The demand at whose birth the most bytes of the call are live. */
 static size_t
 fullest(const calls *c, const call *of, uint64_t *bytes)
 {
@@ -211,8 +211,8 @@ remake(ml_advice *advice, const ml_demand *demand, size_t index, size_t from,
     return ml_advice_edit(advice, again);
 }
 
-/* At BACK the call runs again: at its fullest its temporaries are there too, which are gone
- * when the backward pass goes on. */
+/* At BACK the call runs again.  Its fullest moment then has its temporaries too, which
+ * are freed before the backward pass continues. */
 static int
 edit_saved(const calls *c, ml_advice *advice, const call *of)
 {
@@ -243,7 +243,8 @@ edit_saved(const calls *c, ml_advice *advice, const call *of)
     return error;
 }
 
-/* What a call returns is an input of the next, which keeps it until it has run again. */
+/* A call's output is an input of the next call, which keeps it until it has run
+ * again. */
 static int
 edit_output(const calls *c, ml_advice *advice, const call *of, const call *next)
 {
@@ -260,7 +261,7 @@ edit_output(const calls *c, ml_advice *advice, const call *of, const call *next)
     return ml_advice_edit(advice, keep);
 }
 
-/* Nothing of the call is made again: what failed came before. */
+/* The request failed before any recomputation, so nothing is made again. */
 static int
 edit_left(const calls *c, ml_advice *advice, const call *of)
 {
@@ -352,7 +353,7 @@ find_families(const ml_advice_case *it, ml_repeats *repeats)
     return error;
 }
 
-/* Where a forward failed, what it made is not known to be activations. */
+/* In a forward that failed, blocks are not yet known to be activations. */
 static bool
 may_be_saved(const ml_advice_case *it, size_t demand)
 {
@@ -360,7 +361,7 @@ may_be_saved(const ml_advice_case *it, size_t demand)
            (it->workload->failed && it->of[demand].cause.phase == ML_PHASE_FORWARD);
 }
 
-/* Into BYTES, by family, what is saved for the backward pass at the peak. */
+/* Adds to BYTES, by family, the bytes saved for the backward pass at the peak. */
 static void
 weigh_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *bytes)
 {
@@ -378,7 +379,7 @@ weigh_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *by
     }
 }
 
-/* The families that save most; BYTES is used up. */
+/* Proposes the families that save most.  Overwrites BYTES. */
 static int
 propose_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *bytes,
                  ml_proposals *out)

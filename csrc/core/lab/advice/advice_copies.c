@@ -1,32 +1,33 @@
-/* What is there twice: copies of the parameters, and blocks that grow by being copied.
+/* Duplicates: copies of the parameters, and blocks that grow by being copied.
  *
- * A line that makes blocks of the parameters' sizes, and enough of them for most of the
- * parameters, makes a copy: for a moving average, a best state, a second network.  It
- * would do as well in the host's memory.
+ * A line that makes blocks of most parameters' sizes copies the parameters: for a
+ * moving average, a best state, a second network.  Such a copy could live in the host's
+ * memory.
  *
- * A line each of whose blocks takes the place of a smaller one, which goes only when the
- * larger is there, grows something by torch.cat(): one block of the last size would do
- * from the beginning. */
+ * A line may replace each of its blocks by a larger one while the old one is live.  It
+ * grows something by torch.cat().  One block of the final size would do from the
+ * beginning. */
 #include "lab/advice/advice_rules.h"
 
 #include <stdlib.h>
 
 #include "base/base.h"
 
-/* Parts of the parameters' bytes that a copy has at least, of 4; parameters that it has of,
- * at least; and how often it may have them all: else it is a network of its own, whose
- * layers have the same sizes. */
+/* Conditions of a copy: its least quarters of the parameters' bytes; the least number
+ * of parameters; and how many times over it may hold them.  Above that, it is a network
+ * with layers of the same sizes. */
 #define COPY_PARTS 3
 #define LEAST_COPIED 4
 #define MOST_COPIES 2
-/* Blocks that a growth takes at least. */
+/* Fewest blocks of a growth. */
 #define LEAST_GROWTH 4
 
-/* What is known of modules, by the string of their paths. */
+/* Modules, by the string of their paths. */
 typedef struct modules {
     bool *trained; /* owned */
-    bool *called;  /* owned; something was allocated in a call of it */
-    bool reached; /* a forward pass has ended: modules that were not called never are */
+    bool *called;  /* owned; a call of the module allocated something */
+    /* a forward pass has ended: modules not called by then are never called */
+    bool reached;
 } modules;
 
 /* A demand that a line made. */
@@ -74,7 +75,7 @@ find_modules(const ml_advice_case *it, modules *m)
     return 0;
 }
 
-/* Of a module that only lies there, as a copy for an average does. */
+/* Whether no call of the block's module allocates, as in a copy for an average. */
 static bool
 is_idle(const modules *m, const ml_explained *of)
 {
@@ -98,7 +99,7 @@ is_programs_own(const modules *m, const ml_explained *of)
     }
 }
 
-/* What lines of the program made, by line and birth; as many as are returned. */
+/* Finds what the program's lines made, by line and birth.  Returns their number. */
 static size_t
 find_items(const ml_advice_case *it, const modules *m, item *items)
 {
@@ -116,7 +117,7 @@ find_items(const ml_advice_case *it, const modules *m, item *items)
     return count;
 }
 
-/* The first behind FIRST that is of another line. */
+/* The first item after FIRST that is of another line. */
 static size_t
 end_of_line(const item *items, size_t count, size_t first)
 {
@@ -130,8 +131,8 @@ end_of_line(const item *items, size_t count, size_t first)
 /* ---- Copies of the parameters ---- */
 
 typedef struct sizes {
-    uint64_t *list; /* owned; of the parameters at work at the peak, ascending */
-    uint64_t *left; /* owned; of the same, those that no block has been matched with */
+    uint64_t *list; /* owned; bytes of the parameters in use at the peak, ascending */
+    uint64_t *left; /* owned; the same, without those already matched with a block */
     size_t count;
     uint64_t bytes;
 } sizes;
@@ -157,7 +158,7 @@ find_sizes(const ml_advice_case *it, const modules *m, sizes *s)
     return 0;
 }
 
-/* The first of BYTES in the list, or its count. */
+/* The index of the first BYTES in the list, or the list's length. */
 static size_t
 find_size(const sizes *s, uint64_t bytes)
 {
@@ -176,14 +177,14 @@ are_enough(const ml_advice_case *it, const sizes *s, const item *items, size_t c
     return s->count >= LEAST_COPIED && bytes / COPY_PARTS >= s->bytes / 4;
 }
 
-/* Whether ITEMS, at the peak, have most of the parameters' sizes once each. */
+/* Whether ITEMS at the peak have most of the parameters' sizes, once each. */
 static bool
 is_copy(const ml_advice_case *it, sizes *s, const item *items, size_t count)
 {
     uint64_t matched = 0;
     size_t blocks = 0, of_sizes = 0;
     for (size_t i = 0; i < s->count; i++) {
-        /* Of each run of a size, its first keeps how many are left. */
+        /* In each run of equal sizes, the first entry counts how many are left. */
         s->left[i] = 0;
         s->left[find_size(s, s->list[i])]++;
     }
@@ -246,7 +247,7 @@ propose_copies(const ml_advice_case *it, sizes *s, const item *items, size_t cou
 
 /* ---- Growth ---- */
 
-/* The last of a line's COUNT ITEMS that was born before EVENT; COUNT: none. */
+/* The last of a line's COUNT ITEMS born before EVENT; COUNT: none. */
 static size_t
 last_before(const ml_advice_case *it, const item *items, size_t count, size_t event)
 {
@@ -255,7 +256,7 @@ last_before(const ml_advice_case *it, const item *items, size_t count, size_t ev
     return low == 0 ? count : low - 1;
 }
 
-/* Which of a line's items takes the place of the one at AT; COUNT: none. */
+/* The item that replaces the one at AT; COUNT: none. */
 static size_t
 successor(const ml_advice_case *it, const item *items, size_t count, size_t at)
 {
@@ -273,7 +274,7 @@ typedef struct growth {
     const item *items; /* of one line */
     size_t count;
     size_t *next;  /* by item: its successor; COUNT: none */
-    bool *follows; /* by item: it takes another's place */
+    bool *follows; /* by item: it replaces another */
 } growth;
 
 static void
@@ -294,7 +295,7 @@ link_items(const growth *g)
     }
 }
 
-/* The first of a chain is made as large as the last, and lives until that ends. */
+/* Makes the first block of a chain as large as the last, and keeps it as long. */
 static int
 edit_chain(const growth *g, ml_advice *advice, size_t first)
 {

@@ -1,9 +1,9 @@
-/* Edits made, and tried.  See advice_edits.h. */
+/* Makes edits and tries them.  See advice_edits.h. */
 #include "lab/advice/advice_edits.h"
 
 #include "base/base.h"
 
-/* A demand must live for an event at least. */
+/* A demand must live for at least one event. */
 static size_t
 earliest_end(const ml_demand *demand)
 {
@@ -70,7 +70,7 @@ apply(ml_workload *copy, const ml_edit *edit)
     }
 }
 
-/* TAKEN: by demand, the number of the advice that edits it; 0: none yet. */
+/* TAKEN: by demand, the number of the advice that edits it; 0: none. */
 static void
 apply_all(ml_workload *copy, const ml_advice *advice, uint32_t *taken, uint32_t number)
 {
@@ -101,7 +101,7 @@ make_room(ml_workload *copy, const ml_advice *const *advices, size_t count)
     return error;
 }
 
-/* Those that CONF makes of the defaults of the same torch. */
+/* Sets SETTINGS to the same torch's defaults, changed by CONF. */
 static int
 set_conf(ml_allocator_settings *settings, const char *conf)
 {

@@ -1,5 +1,5 @@
-/* Evaluations that make the peak of a run that trains: a smaller batch there costs the
- * training nothing. */
+/* Evaluations that make the peak of a training run.  A smaller batch in them would not
+ * slow the training. */
 #include "lab/advice/advice_rules.h"
 
 #include <string.h>
@@ -7,12 +7,12 @@
 #include "analysis/answers/stages.h"
 #include "base/base.h"
 
-/* The batch of the evaluation is divided by this at most. */
+/* The largest divisor of the evaluation's batch. */
 #define MOST_PARTS 64
-/* An evaluation may be above the training by one part in so many. */
+/* The evaluation may exceed the training's peak by one part in this many. */
 #define ENOUGH_PART 10
 
-/* What is there after each event: of evaluations' own, and all else. */
+/* Live bytes after each event: of evaluations, and of everything else. */
 typedef struct sums {
     int64_t own;
     int64_t rest;
@@ -25,7 +25,7 @@ is_own(const ml_advice_case *it, size_t demand)
     return born != ML_NO_EVENT && ml_stage_is_evaluation(it->stages[born]);
 }
 
-/* Changes at each event, then what is there after it. */
+/* Fills in the change at each event, then sums the changes. */
 static void
 fill(const ml_advice_case *it, sums *at)
 {
@@ -45,8 +45,8 @@ fill(const ml_advice_case *it, sums *at)
     }
 }
 
-/* In how many parts the batch of the evaluations stays near the peak of all else; 0: it
- * does not make the peak, or the program does not train. */
+/* The divisor of the evaluations' batch that brings them near the peak of everything
+ * else. 0: evaluations do not make the peak, or the program does not train. */
 static int64_t
 find_parts(const ml_advice_case *it, const sums *at)
 {

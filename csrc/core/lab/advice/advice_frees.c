@@ -1,28 +1,28 @@
-/* Blocks that are held after their last use: by a variable that nobody reads any more, or a
- * list that keeps what was.
+/* Blocks held after their last use, by a variable or a list that is no longer read.
  *
- * Only where a recording knows last uses, and only of what a program holds: not of
- * parameters, gradients and states, nor of what autograd or an optimizer makes for
- * itself; what a graph holds for nothing is the graph's advice.  What is live at the end may
- * yet be used: it counts only where the recording goes on for a whole step without it. */
+ * This needs a recording that knows last uses.  It looks only at blocks that the
+ * program itself holds: not at parameters, gradients and states, nor at what autograd
+ * or an optimizer makes. advice_graph.c has the blocks that a graph holds.  A block
+ * that is live at the end counts only if the recording continues for a whole step
+ * without a use of it. */
 #include "lab/advice/advice_rules.h"
 
 #include <stdlib.h>
 
 #include "base/base.h"
 
-/* Groups that are proposed, those that hold most; each costs a trial. */
+/* Groups proposed, those of the most bytes; each costs a trial. */
 #define MOST_GROUPS 16
 #define LEAST_BYTES (UINT64_C(1) << 20)
 
 typedef struct late {
     size_t demand;
-    uint64_t module; /* a hash of its path without numbers */
+    uint64_t module; /* hash of the module's path without numbers */
     uint32_t frame;
-    bool at_peak; /* it would be gone there */
+    bool at_peak; /* it would already be freed there */
 } late;
 
-/* Of one line, in modules whose paths differ in numbers alone. */
+/* Blocks of one line, in modules whose paths differ in numbers alone. */
 typedef struct group {
     const late *first;
     size_t count;
@@ -39,7 +39,7 @@ is_programs_own(const ml_explained *of)
     case ML_CATEGORY_INPUT:
     case ML_CATEGORY_OTHER:
     case ML_CATEGORY_UNKNOWN:
-    case ML_CATEGORY_WORKSPACE: /* by its size alone: what operators use is a tensor */
+    case ML_CATEGORY_WORKSPACE: /* known by its size alone; operators use tensors */
         break;
     default:
         return false;
@@ -60,7 +60,7 @@ is_late(const ml_advice_case *it, size_t index)
     if (demand->freed == ML_NO_EVENT) {
         return ml_demand_left(it, index);
     }
-    /* What a backward pass frees nobody but autograd held. */
+    /* Blocks freed by a backward pass were held by autograd alone. */
     return demand->last_used < demand->freed &&
            (ml_events_flags(&it->trace->events, demand->freed) & ML_EVENT_BACKWARD) ==
                0;
@@ -103,7 +103,8 @@ compare_late(const void *a, const void *b)
     return (x->demand > y->demand) - (x->demand < y->demand);
 }
 
-/* Most bytes first; of as many by what they are of, so that an answer is always the same. */
+/* Most bytes first.  Ties are broken by line and module, so that answers are
+ * repeatable. */
 static int
 compare_groups(const void *a, const void *b)
 {
@@ -115,7 +116,7 @@ compare_groups(const void *a, const void *b)
     return compare_groups_of(x->first, y->first);
 }
 
-/* In *OUT, by demand: a graph of autograd holds it for nothing, as PROPOSALS has it. */
+/* Sets *OUT by demand: PROPOSALS say that an autograd graph holds it. */
 static int
 find_graphs(const ml_advice_case *it, const ml_proposals *proposals, bool **out)
 {

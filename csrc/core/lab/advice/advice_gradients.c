@@ -1,16 +1,16 @@
-/* Gradients that live on while the next forward runs: zero_grad(set_to_none=False)
- * overwrites them, or nothing clears them; or zero_grad() frees them, but only after that
+/* Gradients that live through the next forward.  Either nothing clears them,
+ * zero_grad(set_to_none=False) overwrites them, or zero_grad() comes only after that
  * forward.
  *
- * Without them a step's gradients end with it, and are made anew by the next backward
- * pass: it makes a block of each size there already, which it adds to the gradient and
- * frees, and which is then the gradient.  Where it is not found, one is made at the same
- * place of the pass.
+ * Cleared in time, a step's gradients end with the step, and the next backward pass
+ * makes them anew.  That pass already makes a block of each size, adds it to the
+ * gradient and frees it.  The edit turns this block into the gradient.  If it is not
+ * found, the edit adds one at the same place in the pass.
  *
- * A loop without an optimizer tells of no steps.  Its steps end between two backward passes
- * where gradients are freed; passes between which none is add to the same gradients, and
- * are of one step.  Gradients that nobody frees cannot be told there from those of a step
- * of many passes. */
+ * A loop without an optimizer reports no steps.  Its steps then end between two
+ * backward passes where gradients are freed.  Passes with no such frees between them
+ * are one step.  If gradients are never freed, they cannot be distinguished from those
+ * of a step with many passes. */
 #include "lab/advice/advice_rules.h"
 
 #include <stdlib.h>
@@ -20,41 +20,44 @@
 
 /* A step of the recording, as events. */
 typedef struct span {
-    size_t end;      /* first event behind it */
+    size_t end;      /* first event after it */
     size_t forward;  /* first allocation of its forward; ML_NO_EVENT: none */
     size_t pass;     /* first of its backward pass; likewise */
-    size_t pass_end; /* behind the last of it */
+    size_t pass_end; /* event after its last */
     uint32_t call;   /* frame id of the line that called backward(); 0: not known */
 } span;
 
-/* A block that a backward pass made, by what tells it from its others. */
+/* A block made by a backward pass, by what distinguishes it from the pass's other
+ * blocks. */
 typedef struct made {
     size_t demand;
     uint64_t bytes;
     uint32_t step;
     uint32_t frame;
     uint32_t node; /* string */
-    bool gradient; /* else a temporary */
+    bool gradient; /* false: a temporary */
 } made;
 
-/* Backward passes, which a forward lies between. */
+/* Backward passes with a forward between them. */
 typedef struct passes {
     size_t count;
-    uint32_t *before; /* owned; by event, passes that began before it or with it */
-    size_t *forward;  /* owned; by passes before it, the first event of a forward; or
-                       * ML_NO_EVENT */
-    bool *cleared;    /* owned; by passes before it, whether gradients are freed then */
+    uint32_t *before; /* owned; by event, the passes that began before or at it */
+    /* owned; by number of earlier passes, the first event of a forward, or
+     * ML_NO_EVENT */
+    size_t *forward;
+    /* owned; by number of earlier passes, whether gradients are freed then */
+    bool *cleared;
 } passes;
 
 typedef struct finder {
     const ml_advice_case *it;
-    uint32_t *steps; /* owned; by event; NULL: those of the causes */
-    span *spans;     /* owned; by step, less the first one's number */
+    uint32_t *steps; /* owned; by event; NULL: the causes' steps */
+    span *spans;     /* owned; by step, counted from the first one */
     size_t span_count;
     uint32_t first_step;
     made *made; /* owned */
     size_t made_count;
-    bool *frozen; /* owned; as ml_advice_frozen: no zero_grad() reaches these */
+    bool *frozen; /* owned; as ml_advice_frozen: zero_grad() does not reach these */
 } finder;
 
 /* NULL: the recording has no such step. */
@@ -162,7 +165,7 @@ find_spans(finder *f)
     f->first_step = step_of(f, 0);
     uint32_t last = step_of(f, count - 1);
     if (last < f->first_step || last - f->first_step >= count) {
-        return 0; /* numbers that a file made up */
+        return 0; /* the file's numbers are invalid */
     }
     f->span_count = (size_t)(last - f->first_step) + 1;
     f->spans = ml_alloc_zeroed(f->span_count, sizeof(span));
@@ -217,7 +220,7 @@ compare_made(const void *a, const void *b)
     return kind != 0 ? kind : x->demand < y->demand ? -1 : x->demand > y->demand;
 }
 
-/* Also which line called each step's backward pass. */
+/* Also finds the line that called each step's backward pass. */
 static int
 find_made(finder *f)
 {
@@ -253,7 +256,8 @@ find_made(finder *f)
     return 0;
 }
 
-/* Of the blocks of a kind and a step, which the one at AT is; *OTHER: those of STEP. */
+/* The block of STEP that corresponds to the one at AT, by kind; *OTHER: STEP's blocks
+ * of the kind. */
 static const made *
 find_again(const finder *f, size_t at, uint32_t step)
 {
@@ -275,8 +279,8 @@ find_again(const finder *f, size_t at, uint32_t step)
 
 /* ---- The edits ---- */
 
-/* As the gradient is from the step of NOW on, which has its own pass; THEN is that of the
- * gradient's birth. */
+/* Makes the gradient anew in the step of NOW, which has its own pass.  THEN is the step
+ * of the gradient's birth. */
 static int
 make_anew(const finder *f, ml_advice *advice, size_t at, const span *then,
           const span *now)
@@ -318,9 +322,9 @@ edit_gradient(const finder *f, ml_advice *advice, size_t at)
     return error;
 }
 
-/* How GRADIENT is there in the forward of the step after its own: ML_ADVICE_COUNT, not at
- * all; freed between that forward and its pass, so something frees gradients, but late; or
- * kept through the pass, which adds to it. */
+/* How GRADIENT lives through the forward of the step after its own.  ML_ADVICE_COUNT:
+ * it does not. Freed between that forward and its pass: something clears it, but late.
+ * Kept through the pass: the pass adds to it. */
 static enum ml_advice_kind
 kind_of(const finder *f, const made *gradient)
 {
@@ -337,14 +341,15 @@ kind_of(const finder *f, const made *gradient)
     if (last >= next->pass) {
         return f->steps == NULL ? ML_ADVICE_GRADIENTS_KEPT : ML_ADVICE_COUNT;
     }
-    /* What updates the parameters may come as late, where no optimizer tells. */
+    /* Without an optimizer's report, the update of the parameters may come this
+     * late. */
     bool needed = f->steps != NULL && demand->last_used < last &&
                   demand->last_used > next->forward;
     return needed ? ML_ADVICE_COUNT : ML_ADVICE_GRADIENTS_LATE;
 }
 
-/* Frame id of the line to look at: which freed GRADIENT, or whose pass made it; 0: none is
- * known. */
+/* Frame id of the line to look at: the one that freed GRADIENT, or whose pass made it;
+ * 0: unknown. */
 static uint32_t
 line_of(const finder *f, const made *gradient, enum ml_advice_kind kind)
 {

@@ -1,13 +1,14 @@
-/* Graphs of autograd that hold activations for nothing: no backward pass ever ran them, or
- * one did and was told to retain them.
+/* Autograd graphs that hold activations in vain: no backward pass ran them, or a pass
+ * retained them.
  *
- * An allocation of a forward knows the number that its thread's next node will get, and so
- * the node that was made for it; a pass runs nodes of known numbers.  Where nodes ran and
- * nothing of their forward was freed, the graph was retained.  Without a graph a block goes
- * with its last use, so this needs a recording that knows last uses.
+ * An allocation of a forward knows the number of its thread's next autograd node, and
+ * so the node it was made for.  A backward pass runs nodes with known numbers.  If the
+ * nodes ran and the pass freed nothing of their forward, the graph was retained.
+ * Without a graph a block would be freed after its last use, so the recording must know
+ * last uses.
  *
- * What a list keeps of each step is no graph, though it may be all that a pass would have
- * freed. */
+ * A list that keeps one value of each step is no graph, though it may keep everything
+ * that a pass would free. */
 #include "lab/advice/advice_rules.h"
 
 #include <stdlib.h>
@@ -20,17 +21,17 @@
 /* A backward pass, by the numbers of the nodes that it may have run. */
 typedef struct pass {
     size_t first; /* event */
-    size_t end;   /* behind the last event */
+    size_t end;   /* after the last event */
     uint64_t lowest;
     uint64_t highest;
-    uint64_t freed; /* blocks of a forward that it freed */
-    uint32_t frame; /* of the line that called it; 0: not known */
+    uint64_t freed; /* blocks of a forward that the pass freed */
+    uint32_t frame; /* frame id of the line that called it; 0: unknown */
     uint16_t thread;
 } pass;
 
-/* What a thread's events have shown so far. */
+/* State of one thread during the walk over the events. */
 typedef struct seen {
-    uint64_t first; /* number that the next node would get, at first; 0: none seen */
+    uint64_t first; /* first number seen of a next node; 0: none seen */
     uint64_t next;
     size_t open; /* 1 + the pass that runs its nodes; 0: none */
 } seen;
@@ -40,8 +41,8 @@ typedef struct finder {
     pass *passes; /* owned; by event, then by thread and highest number */
     size_t pass_count;
     size_t pass_capacity;
-    pass *by_event; /* owned; the same, as they came */
-    seen *threads;  /* owned; by autograd's number */
+    pass *by_event; /* owned; the same passes, by event */
+    seen *threads;  /* owned; by autograd's number of the thread */
 } finder;
 
 static bool
@@ -107,7 +108,7 @@ find_passes(finder *f)
     return error;
 }
 
-/* A pass was called where the gradient that it begins with was made. */
+/* The call of a pass is the line that made its first gradient. */
 static void
 name_passes(finder *f)
 {
@@ -153,7 +154,7 @@ pass_of(const finder *f, uint16_t thread, uint64_t number)
     return ran ? at : NULL;
 }
 
-/* The pass that ran right before EVENT came; NULL: none. */
+/* The last pass before EVENT; NULL: none. */
 static const pass *
 pass_at(const finder *f, size_t event)
 {
@@ -164,7 +165,8 @@ pass_at(const finder *f, size_t event)
 
 /* ---- What graphs hold ---- */
 
-/* Whether no pass freed DEMAND, of a forward or its input, when it was done with. */
+/* Whether DEMAND, of a forward or its input, outlived every pass that was done with
+ * it. */
 static bool
 is_held(const ml_advice_case *it, size_t demand)
 {
@@ -182,7 +184,7 @@ is_held(const ml_advice_case *it, size_t demand)
            (ml_events_flags(&it->trace->events, of->freed) & ML_EVENT_BACKWARD) == 0;
 }
 
-/* The line of the call that the program made, of all that ran in it. */
+/* The line of the program's call around the whole pass. */
 static uint32_t
 calling_line(const ml_advice_case *it, size_t demand)
 {
@@ -192,8 +194,8 @@ calling_line(const ml_advice_case *it, size_t demand)
     return caller != 0 ? caller : it->of[demand].cause.frame;
 }
 
-/* ML_ADVICE_COUNT: no graph is known to hold it.  Of an input that is so where no pass used
- * it: the program may have it. */
+/* ML_ADVICE_COUNT: no graph is known to hold DEMAND.  This includes an input that no
+ * pass used: the program itself may hold it. */
 static enum ml_advice_kind
 judge(const finder *f, size_t demand, uint32_t *frame)
 {
@@ -221,7 +223,7 @@ judge(const finder *f, size_t demand, uint32_t *frame)
     return input ? ML_ADVICE_COUNT : ML_ADVICE_GRAPH_UNUSED;
 }
 
-/* Adds DEMAND to the advice of KIND, which is the proposal at *AT; SIZE_MAX: none yet. */
+/* Adds DEMAND to the advice of KIND, the proposal at *AT; SIZE_MAX: a new one. */
 static int
 propose(const finder *f, size_t demand, enum ml_advice_kind kind, uint32_t frame,
         ml_proposals *out, size_t *at, uint64_t *largest)

@@ -1,22 +1,20 @@
-/* Data that lie on the GPU for the whole run, though each step takes a small part of them.
- *
- * What a step takes is copied beside them; brought there from the host's memory it would
- * need the same. */
+/* Data that lie on the GPU for the whole run, though each step copies only a small
+ * part.  A copy from the host would need only the part. */
 #include "lab/advice/advice_rules.h"
 
 #include "base/base.h"
 
-/* A step takes no more than this part of the data. */
+/* The largest part of the data that a step takes. */
 #define TAKEN_PART 4
-/* Steps that take some, at least. */
+/* Fewest steps that take a part. */
 #define LEAST_STEPS 2
 
 typedef struct span {
-    size_t first; /* forward allocation; ML_NO_EVENT: none */
+    size_t first; /* first forward allocation; ML_NO_EVENT: none */
     size_t last;
 } span;
 
-/* Of the forward passes of the whole recording. */
+/* From the first to the last forward pass of the recording. */
 static span
 find_forwards(const ml_advice_case *it)
 {
@@ -46,7 +44,7 @@ is_data(const ml_advice_case *it, size_t demand, span forwards)
            (of->freed == ML_NO_EVENT || of->freed > forwards.last);
 }
 
-/* Steps that made inputs, each of which is a small part of BYTES. */
+/* Number of steps that made inputs, each a small part of BYTES. */
 static unsigned
 count_steps(const ml_advice_case *it, size_t behind, uint64_t bytes)
 {
@@ -92,7 +90,7 @@ ml_advise_inputs(const ml_advice_case *it, ml_proposals *out)
         if (it->workload->demands[i].born > forwards.first) {
             break;
         }
-        /* A data set, not a constant. */
+        /* Large enough to be a data set, not a constant. */
         if (it->workload->demands[i].bytes >= it->before.peak.allocated / 16 &&
             is_data(it, i, forwards) &&
             count_steps(it, i, it->workload->demands[i].bytes) >= LEAST_STEPS) {

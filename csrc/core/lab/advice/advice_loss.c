@@ -1,35 +1,35 @@
-/* The loss over a large vocabulary: logits that are cast to float32 for it, and logits of
- * all tokens at once.
+/* The loss over a large vocabulary: logits that are cast to float32, and logits of all
+ * tokens at once.
  *
- * The backward pass names its nodes: that of a log-softmax has the number of the operation
- * in the forward, whose result it is; the nodes right before and behind it, of blocks of the
- * same size or of half of it, are the cast, what made the logits, and the loss itself.
- * Where a cast's gradient is half of its result, 16 bits became 32.
+ * The backward pass names its nodes.  The node of a log-softmax has the number of the
+ * forward operation whose result it takes.  Its nearest nodes with blocks of the same
+ * or half the size are the cast, the origin of the logits, and the loss.  If a cast's
+ * gradient is half of its result, it cast 16 bits to 32.
  *
- * By parts of the tokens, each of which is checkpointed, no more than a part of all these is
- * ever there; the gradient of what made the logits is then there from the first part on. */
+ * If the loss runs in checkpointed parts of the tokens, only one part is live at a
+ * time.  The gradient of the logits' input is then live from the first part on. */
 #include "lab/advice/advice_rules.h"
 
 #include <stdlib.h>
 
 #include "base/base.h"
 
-/* Nodes before and behind that of the log-softmax that are looked at. */
+/* Nodes considered before and after that of the log-softmax. */
 #define NEAR_BEFORE 8
 #define NEAR_BEHIND 4
-/* Of the tokens, in the replay. */
+/* Parts of the tokens in the replay. */
 #define LOSS_PARTS 8
 #define LEAST_BYTES (UINT64_C(1) << 20)
-/* Blocks to either side that are looked at: nodes make few. */
+/* Blocks considered on either side; nodes make few. */
 #define MOST_NEAR 256
 
-/* A block by the node that it was made for, or that made it. */
+/* A block, by the node that it was made for or by. */
 typedef struct made {
     uint64_t node; /* its number */
     size_t demand;
-    uint32_t round; /* a forward and the passes right behind it */
+    uint32_t round; /* number of a forward and the passes right after it */
     uint16_t thread;
-    bool back; /* in a backward pass */
+    bool back; /* made in a backward pass */
 } made;
 
 typedef struct finder {
@@ -41,11 +41,11 @@ typedef struct finder {
     uint64_t largest[2];
 } finder;
 
-/* A log-softmax and what is near. */
+/* A log-softmax and its neighbours. */
 typedef struct loss {
-    size_t first; /* in the list */
+    size_t first; /* index into the list */
     size_t end;
-    size_t result; /* demand of the log-softmax */
+    size_t result; /* demand of its result */
     size_t back;   /* of its gradient */
     uint64_t bytes;
     uint64_t node;
@@ -119,7 +119,7 @@ is_beside(const made *x, const made *y)
     return x->thread == y->thread && x->round == y->round;
 }
 
-/* Whether the block at AT is the gradient that a log-softmax made; sets *OUT. */
+/* Whether the block at AT is a gradient made by a log-softmax; sets *OUT. */
 static bool
 find_loss(const finder *f, size_t at, loss *out)
 {
@@ -144,7 +144,7 @@ find_loss(const finder *f, size_t at, loss *out)
            f->list[out->end].node <= back->node + NEAR_BEHIND) {
         out->end++;
     }
-    /* A checkpoint's is gone, and made again. */
+    /* A checkpoint frees its result and makes it again. */
     size_t born = f->it->workload->demands[out->back].born;
     for (size_t i = out->first; i < out->end; i++) {
         const made *it = &f->list[i];
@@ -180,7 +180,7 @@ resize(ml_advice *advice, size_t demand, uint64_t bytes)
     return ml_advice_edit(advice, edit);
 }
 
-/* The block of the cast to float32 before OF, or SIZE_MAX; *BACK is its gradient's. */
+/* The block of the cast to float32 before OF, or SIZE_MAX; *BACK: its gradient's. */
 static size_t
 find_cast(const finder *f, const loss *of, size_t *back)
 {
@@ -202,7 +202,7 @@ find_cast(const finder *f, const loss *of, size_t *back)
     return SIZE_MAX;
 }
 
-/* Without the cast all that comes behind it is half as large. */
+/* Without the cast, all later blocks of the loss are half as large. */
 static int
 edit_cast(finder *f, const loss *of, size_t cast, size_t back)
 {
@@ -220,8 +220,7 @@ edit_cast(finder *f, const loss *of, size_t cast, size_t back)
     return error;
 }
 
-/* The first gradient that the pass makes behind that of the loss is of what made the
- * logits. */
+/* After the loss's gradient, the pass's first gradient is that of the logits' input. */
 static int
 move_gradient(const finder *f, const loss *of, size_t first_back)
 {

@@ -1,9 +1,9 @@
-/* What an optimizer could do without: the temporaries of torch's foreach functions, and
+/* Avoidable memory of an optimizer: temporaries of torch's foreach functions, and
  * gradients that no optimizer reads.
  *
- * A foreach function works on all parameters at once and makes a temporary of each; a fused
- * one makes none.  Before its step an optimizer's gradients are tagged: a gradient that was
- * there, and was not, belongs to none. */
+ * A foreach function works on all parameters at once and makes a temporary of each; a
+ * fused one makes none.  An optimizer tags its gradients before its step.  A gradient
+ * that was live then and got no tag belongs to no optimizer. */
 #include "lab/advice/advice_rules.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 /* ---- Temporaries of foreach functions ---- */
 
-/* In *OUT, by stack: it is in a foreach function of an optimizer. */
+/* Sets *OUT by stack: it is in a foreach function of an optimizer. */
 static int
 find_foreach(const ml_recording *recording, bool **out)
 {
@@ -60,10 +60,11 @@ propose_foreach(const ml_advice_case *it, const bool *is_foreach, ml_proposals *
 
 /* ---- Gradients of no optimizer ---- */
 
-/* What optimizers told. */
+/* Reports of optimizers. */
 typedef struct owners {
-    uint32_t *tagged; /* owned; gradients before each event, and behind the last */
-    bool *trains;     /* owned; by string: as ml_advice_trained */
+    /* owned; gradients tagged before each event, and before the end */
+    uint32_t *tagged;
+    bool *trains; /* owned; by string: as ml_advice_trained */
 } owners;
 
 bool *
@@ -99,7 +100,7 @@ find_told(const ml_advice_case *it, owners *out)
     return 0;
 }
 
-/* Whether an optimizer looked at its gradients while DEMAND was there. */
+/* Whether an optimizer tagged its gradients while DEMAND was live. */
 static bool
 was_seen(const ml_advice_case *it, const owners *told, const ml_demand *demand)
 {
@@ -107,8 +108,8 @@ was_seen(const ml_advice_case *it, const owners *told, const ml_demand *demand)
     return told->tagged[end] > told->tagged[demand->born];
 }
 
-/* What tells a gradient's block from others.  What a backward pass makes to add to it, and
- * frees, is of the same kind. */
+/* Identifies a gradient's block.  A temporary that a backward pass adds to the gradient
+ * looks the same. */
 typedef struct made {
     uint64_t bytes;
     uint32_t frame;
@@ -141,7 +142,7 @@ made_of(const ml_advice_case *it, size_t demand)
                   .node = ml_events_node(&it->trace->events, of->born)};
 }
 
-/* Of a module that has a parameter in an optimizer it could be a library's workspace. */
+/* In a module with trained parameters, the block could be a library's workspace. */
 static bool
 is_frozen(const ml_advice_case *it, const owners *told, size_t demand)
 {

@@ -1,4 +1,4 @@
-/* What the allocated peak consists of.  See advice_parts.h. */
+/* The parts of the allocated peak.  See advice_parts.h. */
 #include "lab/advice/advice_parts.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include "analysis/attribution/module_repeats.h"
 #include "base/base.h"
 
-/* A block at the peak, and whose it is. */
+/* A block at the peak, and its module. */
 typedef struct owned {
     ml_string before; /* the number */
     ml_string number; /* empty: none */

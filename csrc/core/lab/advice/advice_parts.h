@@ -1,7 +1,7 @@
-/* What the allocated peak consists of, by category and by modules that repeat.
+/* The parts of the allocated peak, by category and by repeated modules.
  *
- * Owns which modules count as one: those whose paths are equal up to their first number,
- * as transformer.h.0 and transformer.h.11. */
+ * Owns which modules count as one: those with equal paths up to their first number, as
+ * transformer.h.0 and transformer.h.11. */
 #ifndef ML_ADVICE_PARTS_H
 #define ML_ADVICE_PARTS_H
 
@@ -12,10 +12,10 @@ typedef struct ml_advice_part {
                           outside any module */
     bool repeats;     /* a number follows */
     uint8_t category; /* enum ml_category */
-    uint8_t why;      /* enum ml_why; of what is unknown */
+    uint8_t why;      /* enum ml_why; if the category is unknown */
     uint64_t bytes;   /* that the blocks occupy */
     uint64_t blocks;
-    uint64_t modules; /* numbers that follow; 1 where none does */
+    uint64_t modules; /* distinct numbers that follow; 1 if none does */
 } ml_advice_part;
 
 /* *OUT is freed by ml_free; most bytes first.  0 or ML_ENOMEM. */

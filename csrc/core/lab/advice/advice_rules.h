@@ -1,27 +1,27 @@
 /* The rules that find wastes, one file a family.
  *
- * Each looks at a case and proposes what the program could have done instead, as edits of
- * demands; whether that lowers a peak is found by trial, so that a rule may propose what
- * it is not sure of.  An edit is for the whole recording, not for the peak alone: the
- * next lower peak may be of the same waste.  0 or ML_ENOMEM. */
+ * Each rule looks at a case and proposes edits of demands.  A trial decides whether a
+ * proposal lowers a peak, so a rule may propose without being sure.  Edits cover the
+ * whole recording, because the next lower peak may have the same waste.  Rules return 0
+ * or ML_ENOMEM. */
 #ifndef ML_ADVICE_RULES_H
 #define ML_ADVICE_RULES_H
 
 #include "lab/advice/advice_case.h"
 
-/* By string: a module of that path has a gradient that an optimizer read, or state.  To be
- * freed; NULL without memory. */
+/* By string: a module with that path has a gradient that an optimizer read, or state.
+ * The caller frees it with ml_free; NULL: no memory. */
 bool *ml_advice_trained(const ml_advice_case *it);
 
-/* By demand: a gradient that no optimizer read, though one made a step while it was there.
- * To be freed; NULL without memory. */
+/* By demand: a gradient that was live during an optimizer's step and that no optimizer
+ * read. The caller frees it with ml_free; NULL: no memory. */
 bool *ml_advice_frozen(const ml_advice_case *it);
 
-/* Gradients that live on while the next forward runs, but of those. */
+/* Gradients that live through the next forward. */
 int ml_advise_gradients(const ml_advice_case *it, ml_proposals *out);
 /* Blocks that are held after their last use. */
 int ml_advise_frees(const ml_advice_case *it, ml_proposals *out);
-/* Activations of modules that checkpointing would make anew. */
+/* Activations that checkpointing would recompute. */
 int ml_advise_checkpoint(const ml_advice_case *it, ml_proposals *out);
 /* Settings of the allocator, and lines whose blocks keep segments. */
 int ml_advise_cache(const ml_advice_case *it, ml_proposals *out);

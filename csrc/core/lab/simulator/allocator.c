@@ -1,4 +1,5 @@
-/* The allocator model: requests, and how blocks are found, cut and joined for them. */
+/* The allocator model: requests, and how blocks are found, split and merged for
+ * them. */
 #include "lab/simulator/allocator.h"
 
 #include "lab/simulator/allocator_parts.h"
@@ -11,7 +12,7 @@ collects_garbage(const ml_allocator *a)
     return a->settings.limited && a->settings.gc_threshold > 0;
 }
 
-/* What an expandable block could grow to. */
+/* The largest size that an expandable block could grow to. */
 static uint64_t
 expanded_size(const ml_allocator *a, uint32_t index)
 {
@@ -20,8 +21,8 @@ expanded_size(const ml_allocator *a, uint32_t index)
     return node->size + (node->next != 0 && !next->mapped ? next->size : 0);
 }
 
-/* The first free block from INDEX on that the request may have, by how blocks may be
- * used while expandable segments are on or off; 0: none. */
+/* The first free block from INDEX on that the request may use, by the rules for
+ * expandable segments; 0: none. */
 static uint32_t
 pass_expandable(const ml_allocator *a, uint32_t root, uint32_t index,
                 const ml_request *r)
@@ -43,7 +44,8 @@ pass_expandable(const ml_allocator *a, uint32_t root, uint32_t index,
     return index != 0 && nodes[index].stream == r->stream ? index : 0;
 }
 
-/* Whether BYTES are below max_split_size, and for which values of that they would be. */
+/* Whether BYTES are below max_split_size.  Notes for which values of that setting the
+ * answer holds. */
 static bool
 is_below_split(ml_allocator *a, uint64_t bytes)
 {
@@ -58,7 +60,7 @@ is_below_split(ml_allocator *a, uint64_t bytes)
     return below;
 }
 
-/* Whether MORE bytes than were asked for are too many for a block that is not cut. */
+/* Whether a block with MORE bytes than requested is too large to give out whole. */
 static bool
 is_too_large(ml_allocator *a, uint64_t more)
 {
@@ -91,7 +93,7 @@ find_free_block(ml_allocator *a, ml_request *r)
             return false;
         }
     }
-    /* Only this block is asked about; a larger one is not looked for. */
+    /* torch checks only this block; it does not look for a larger one. */
     uint64_t size = a->nodes[index].size;
     if (is_below_split(a, r->bytes) ? !is_below_split(a, size)
                                     : is_too_large(a, size - r->bytes)) {
@@ -119,9 +121,8 @@ should_split(ml_allocator *a, const ml_request *r)
 /* throw_on_cudamalloc_oom: the driver was not asked, and nothing else is tried. */
 #define REJECTED 2
 
-/* torch's alloc_block: memory from the driver.  1 done, 0 none left, REJECTED, or
- * ML_E*.  The limit goes before the rejection, which so is for a fraction that was
- * set while the program ran, and with it no limit. */
+/* torch's alloc_block: memory from the driver.  1: done; 0: no memory left; REJECTED;
+ * or ML_E*.  As in torch, the limit is checked before the rejection. */
 static int
 new_segment(ml_allocator *a, ml_request *r, bool retry)
 {
@@ -177,11 +178,12 @@ is_lent(const ml_allocator *a)
     return i < a->pool_count;
 }
 
-/* A free block of a pool that lends them, for a request of the default pool. */
+/* A free block from a pool that lends them, for a request of the default pool. */
 static bool
 borrow(ml_allocator *a, ml_request *r)
 {
-    if (r->pool != 0 || !is_lent(a)) { /* the order of pools takes longer */
+    /* with more than one such pool, torch's order matters */
+    if (r->pool != 0 || !is_lent(a)) {
         return false;
     }
     for (size_t i = ml_pool_next(a, 0); i != 0; i = ml_pool_next(a, i)) {
@@ -198,7 +200,7 @@ borrow(ml_allocator *a, ml_request *r)
     return false;
 }
 
-/* Memory for a request that no free block serves; as new_segment. */
+/* Memory for a request that no free block serves.  Returns as new_segment. */
 static int
 find_memory(ml_allocator *a, ml_request *r)
 {
@@ -240,7 +242,7 @@ take_block(ml_allocator *a, const ml_request *r, uint64_t requested)
     bool was_split = ml_node_is_split(node), own = node->space == 0;
     if (should_split(a, r)) {
         uint32_t rest = index;
-        index = ml_node_new(a, node); /* room was made by malloc */
+        index = ml_node_new(a, node); /* malloc reserved the room */
         ml_node *front = &a->nodes[index], *tail = &a->nodes[rest];
         front->size = r->bytes;
         tail->addr += r->bytes;

@@ -1,8 +1,8 @@
-/* The text form of the caching allocator's settings, as torch reads it: what it takes, what
- * it refuses, and the numbers that come of it.
+/* The text form of the caching allocator's settings, parsed as torch does.
  *
- * torch >= 2.9 wants a token between key and value and between entries, and does not look
- * which; those before want ':' and ','.  Both cut a value at its first odd character. */
+ * torch >= 2.9 expects one token between key and value and between entries, and accepts
+ * any. Earlier versions require ':' and ','.  Both cut a value at its first odd
+ * character. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ typedef struct conf {
     char *bytes; /* owned: the tokens, each with a NUL */
     char **tokens;
     size_t count;
-    size_t at; /* token that is read */
+    size_t at; /* current token */
     char *problem;
     size_t problem_bytes;
 } conf;
@@ -54,7 +54,7 @@ is_blank(const conf *c, char character)
            (c->settings->version >= 209 && character >= '\t' && character <= '\r');
 }
 
-/* Marks are tokens, and so is what lies between them, without its blanks. */
+/* Punctuation marks are tokens; so is the text between them, without blanks. */
 static int
 cut(conf *c, const char *text)
 {
@@ -93,7 +93,7 @@ is_token(const conf *c, size_t at, const char *text)
     return at < c->count && strcmp(c->tokens[at], text) == 0;
 }
 
-/* Goes one on; the token is there. */
+/* Moves to the next token, which must exist. */
 static int
 step(conf *c, const char *after)
 {
@@ -103,7 +103,7 @@ step(conf *c, const char *after)
     return 0;
 }
 
-/* Goes to the token between two others, which should be MARK. */
+/* Moves to the token between two others, which should be MARK. */
 static int
 step_mark(conf *c, const char *after, const char *mark)
 {
@@ -230,7 +230,7 @@ read_fraction(conf *c)
     return error;
 }
 
-/* Of more than 2^31 there are none to tell apart: no block is that large. */
+/* Above 2^31 all values act alike: no block is that large. */
 static uint32_t
 divisions_of(uint64_t value)
 {
@@ -245,8 +245,8 @@ fill(conf *c, size_t from, size_t to, uint64_t value)
     }
 }
 
-/* One "256:4" or ">:4" of a list; *LAST: the interval of the one before, *FIRST: it is the
- * first that names one, which counts for all below it too. */
+/* Reads one "256:4" or ">:4" of a list.  *LAST: the previous interval.  *FIRST: this
+ * entry is the first with an interval, and holds for all smaller ones too. */
 static int
 read_division(conf *c, size_t *last, bool *first)
 {
@@ -343,7 +343,7 @@ read_reject(conf *c)
 }
 
 static int
-read_flag(conf *c) /* of something that is not modelled: the host's memory, locks */
+read_flag(conf *c) /* not modelled: host memory, locks */
 {
     bool value;
     return read_bool(c, c->tokens[c->at - 2], &value);
@@ -388,7 +388,7 @@ read_backend(conf *c)
 }
 
 static int
-read_anything(conf *c) /* address space alone: no memory depends on it */
+read_anything(conf *c) /* address space only; memory does not depend on it */
 {
     if (is_token(c, c->at, "[")) {
         while (c->at < c->count && !is_token(c, c->at, "]")) {
@@ -398,7 +398,7 @@ read_anything(conf *c) /* address space alone: no memory depends on it */
     return c->at < c->count ? 0 : refuse(c, "a ']' is missing");
 }
 
-/* By the version of torch that has them first, of those that are supported. */
+/* By the first supported version of torch that has them. */
 static const struct {
     const char *name;
     reader read;
@@ -446,7 +446,8 @@ refuse_key(conf *c, const char *key)
     return error;
 }
 
-/* All entries, or (ONLY) those of one key, to its value or to the end of its list. */
+/* Reads all entries, or (ONLY) those of one key, up to its value or the end of its
+ * list. */
 static int
 read_entries(conf *c, reader only)
 {
@@ -488,13 +489,13 @@ ml_allocator_settings_parse(ml_allocator_settings *settings, const char *text,
     c.settings = &changed;
     c.problem = problem;
     c.problem_bytes = problem_bytes;
-    /* These go back to their defaults with every text that is read. */
+    /* Every parse resets these to their defaults. */
     changed.max_split_bytes = UINT64_MAX;
     changed.gc_threshold = 0;
     memset(changed.roundup_divisions, 0, sizeof(changed.roundup_divisions));
     int error = cut(&c, text);
     if (error == 0) {
-        /* First, as others are measured by it. */
+        /* First, because other settings depend on it. */
         error = read_entries(&c, read_large_segment);
     }
     if (error == 0) {

@@ -1,5 +1,5 @@
-/* Expandable segments of the allocator model: address space that memory is mapped
- * into and out of, page by page. */
+/* Expandable segments of the allocator model: address space into which pages are
+ * mapped. */
 #include "lab/simulator/allocator_parts.h"
 
 #include <string.h>
@@ -10,8 +10,7 @@ ml_expandable_page(const ml_allocator *a, bool small)
     return small ? ML_SMALL_SEGMENT_BYTES : a->settings.large_segment_bytes;
 }
 
-/* torch reserves 9/8 of the device, so that pages that went can come back at the
- * end. */
+/* torch reserves 9/8 of the device, so that released pages can return at the end. */
 uint64_t
 ml_expandable_bytes(const ml_allocator *a, bool small)
 {
@@ -51,7 +50,7 @@ ml_expandable_add(ml_allocator *a, uint64_t addr, uint64_t bytes, const ml_node 
     return 0;
 }
 
-/* Whether there is room for BYTES from INDEX on, free or without memory. */
+/* Whether BYTES from INDEX on are free or unmapped. */
 static bool
 has_room(const ml_allocator *a, uint32_t index, uint64_t bytes)
 {
@@ -64,7 +63,7 @@ has_room(const ml_allocator *a, uint32_t index, uint64_t bytes)
 }
 
 /* The lowest place for the request: an unmapped range, or the free block before it,
- * with enough behind it; of a new address space where there is none. */
+ * with enough room after it.  If there is none, a new address space. */
 static int
 find_place(ml_allocator *a, const ml_request *r, uint32_t *out)
 {
@@ -91,11 +90,11 @@ find_place(ml_allocator *a, const ml_request *r, uint32_t *out)
     like.pool = r->pool;
     like.small = r->small;
     int error = ml_expandable_add(a, addr, bytes, &like, out);
-    /* The space stays also where no device of this size has so much. */
+    /* The space stays even if no device of this size has so much memory. */
     return error != 0 ? error : bytes >= r->bytes;
 }
 
-/* Memory for the first BYTES of the unmapped range INDEX, in whole pages. */
+/* Maps the first BYTES of the unmapped range INDEX, in whole pages. */
 static int
 map_block(ml_allocator *a, uint32_t index, uint64_t bytes)
 {
@@ -107,7 +106,7 @@ map_block(ml_allocator *a, uint32_t index, uint64_t bytes)
     uint64_t page = a->spaces[node->space].page, addr = node->addr;
     uint64_t size = (bytes + page - 1) / page * page;
     if (size > node->size) {
-        size = node->size; /* the rest of a space that a recording cut short */
+        size = node->size; /* the recording cut the space short */
     }
     if (!a->driver.map(a->driver.self, addr, size)) {
         return 0;
@@ -158,7 +157,7 @@ ml_expandable_alloc(ml_allocator *a, ml_request *r)
     return found;
 }
 
-/* Takes what is not within [LOW, HIGH) off the free block INDEX, back to the pool. */
+/* Returns the parts of the free block INDEX outside [LOW, HIGH) to the pool. */
 static void
 trim(ml_allocator *a, uint32_t index, uint64_t low, uint64_t high)
 {

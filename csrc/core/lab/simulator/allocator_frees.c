@@ -1,7 +1,7 @@
 /* Frees of the allocator model, and what they wait for.
  *
- * Owns the lists of streams that use blocks of others, the events that torch would have
- * queued for them, and the frees that a capture or the caller holds back. */
+ * Owns the streams that use other streams' blocks, the events that torch would have
+ * queued for them, and the frees that a capture or the caller delays. */
 #include "lab/simulator/allocator_parts.h"
 
 #include <stdlib.h>
@@ -74,8 +74,8 @@ ml_allocator_record_stream(ml_allocator *a, uint64_t addr, uint64_t stream)
     return 0;
 }
 
-/* An event on each stream that uses NODE; without those of captures where they are
- * known to have ended (AFTER_CAPTURE). */
+/* Adds an event on each stream that uses NODE.  AFTER_CAPTURE leaves out streams of
+ * ended captures. */
 static int
 insert_events(ml_allocator *a, uint32_t index, bool after_capture)
 {
@@ -142,7 +142,7 @@ complete(ml_allocator *a, uint32_t index)
     free_block(a, index);
 }
 
-/* torch keeps a queue for each stream; which stream comes first is left open there. */
+/* torch keeps a queue for each stream and leaves the order of streams open. */
 static int
 compare_waits(const void *left, const void *right)
 {
@@ -153,7 +153,7 @@ compare_waits(const void *left, const void *right)
     return a->number < b->number ? -1 : 1;
 }
 
-/* Events for what a capture held back, once none is underway. */
+/* Adds the events that a capture delayed, once no capture is underway. */
 static int
 insert_held(ml_allocator *a)
 {
@@ -218,7 +218,7 @@ ml_frees_finish_pool(ml_allocator *a, uint32_t pool)
 
 /* ---- What callers ask for ---- */
 
-/* The block in use at ADDR, its free requested; 0: none is. */
+/* The block in use at ADDR, with its free requested; 0: no block there. */
 static uint32_t
 request_free(ml_allocator *a, uint64_t addr)
 {

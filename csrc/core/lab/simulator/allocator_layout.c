@@ -1,5 +1,5 @@
-/* The layout of the allocator model's memory: how a model begins, what lies there
- * before the first event, how it reads as a snapshot, and whether it is whole. */
+/* The memory layout of the allocator model: its beginning, the memory before the first
+ * event, its snapshot, and its validation. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,14 +13,14 @@ take_settings(ml_allocator *a, const ml_allocator_settings *settings)
     a->settings = *settings;
     a->rules = ml_allocator_settings_rules(settings);
     a->allowed = UINT64_MAX;
-    /* After 2.8 a fraction of 1 is no limit, and garbage is then not collected. */
+    /* After torch 2.8, a fraction of 1 is no limit and disables garbage collection. */
     a->settings.limited &= settings->memory_fraction < 1 || settings->version <= 208;
     if (a->settings.limited) {
         a->allowed = (uint64_t)(settings->memory_fraction * (double)a->total_bytes);
     }
 }
 
-/* Index 0 of nodes, spaces and uses stands for none, that of pools for the default. */
+/* Index 0 of nodes, spaces and uses means none; index 0 of pools, the default pool. */
 static int
 make_first(ml_allocator *a)
 {
@@ -92,7 +92,7 @@ int
 ml_allocator_change_settings(ml_allocator *a, const ml_allocator_settings *settings)
 {
     if (settings->order != a->settings.order) {
-        return ML_EINVALID; /* the free blocks are in that order */
+        return ML_EINVALID; /* free blocks have this order */
     }
     take_settings(a, settings);
     return 0;
@@ -114,7 +114,7 @@ fills(const ml_segment *segment, const ml_block *blocks, size_t count)
     return count > 0 && at == segment->addr + segment->total;
 }
 
-/* The unmapped range that holds all of SEGMENT, made where there is none; *OUT: it. */
+/* Sets *OUT to the unmapped range that holds all of SEGMENT, made if needed. */
 static int
 find_space(ml_allocator *a, const ml_segment *segment, const ml_node *like,
            uint64_t reserved_addr, uint64_t reserved_bytes, uint32_t *out)
@@ -128,7 +128,7 @@ find_space(ml_allocator *a, const ml_segment *segment, const ml_node *like,
         return 0;
     }
     if (reserved_bytes == 0) {
-        /* Not known: as torch would have made it, had this been its first page. */
+        /* Unknown: as torch would place it if this were its first page. */
         reserved_addr = segment->addr;
         reserved_bytes = ml_expandable_bytes(a, like->small);
         if (reserved_bytes < segment->total) {
@@ -142,7 +142,7 @@ find_space(ml_allocator *a, const ml_segment *segment, const ml_node *like,
     return ml_expandable_add(a, reserved_addr, reserved_bytes, like, out);
 }
 
-/* Cuts the range of SEGMENT out of address space; *OUT becomes the node that is it. */
+/* Cuts SEGMENT's range out of address space; *OUT: its node. */
 static int
 map_seed(ml_allocator *a, const ml_segment *segment, const ml_node *like,
          uint64_t reserved_addr, uint64_t reserved_bytes, uint32_t *out)
@@ -178,7 +178,7 @@ map_seed(ml_allocator *a, const ml_segment *segment, const ml_node *like,
     return 0;
 }
 
-/* Makes of the node INDEX, which is SEGMENT, its COUNT blocks. */
+/* Splits the node INDEX, which is SEGMENT, into its COUNT blocks. */
 static int
 cut_seed(ml_allocator *a, uint32_t index, const ml_block *blocks, size_t count)
 {
@@ -189,7 +189,7 @@ cut_seed(ml_allocator *a, uint32_t index, const ml_block *blocks, size_t count)
         }
         uint32_t rest = 0;
         if (i + 1 < count) {
-            rest = ml_node_new(a, &a->nodes[index]); /* room was made */
+            rest = ml_node_new(a, &a->nodes[index]); /* the room was reserved */
             a->nodes[rest].addr += blocks[i].size;
             a->nodes[rest].size -= blocks[i].size;
             ml_node_splice(a, rest, index, a->nodes[index].next);
@@ -383,7 +383,7 @@ check_node(const ml_allocator *a, uint32_t index)
     return NULL;
 }
 
-/* The nodes of a set, in order, as they should be; *BYTES grows by theirs. */
+/* Checks the order of a set's nodes and adds their bytes to *BYTES. */
 static const char *
 check_set(const ml_allocator *a, uint32_t root, bool mapped, size_t *count)
 {

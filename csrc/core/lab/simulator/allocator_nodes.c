@@ -1,5 +1,5 @@
-/* The blocks of the allocator model: where they lie beside each other, and which are in
- * use at an address. */
+/* The blocks of the allocator model: their neighbours, and the blocks in use by
+ * address. */
 #include "lab/simulator/allocator_parts.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ int
 ml_nodes_reserve(ml_allocator *a, size_t count)
 {
     if (a->node_count + count < a->node_capacity) {
-        return 0; /* without a look at those that are free for use again */
+        return 0; /* without walking its free blocks */
     }
     if (a->node_count + count >= UINT32_MAX) {
         return ML_ENOMEM;
@@ -173,7 +173,7 @@ ml_slots_remove(ml_allocator *a, uint32_t index)
         ML_ASSERT(a->slots[hole] != 0);
         hole = (hole + 1) & mask;
     }
-    /* Those behind the hole that would not be found any more move into it. */
+    /* Entries after the hole that a search would no longer find move into it. */
     for (size_t at = (hole + 1) & mask; a->slots[at] != 0; at = (at + 1) & mask) {
         size_t wanted = home(a, a->nodes[a->slots[at]].addr);
         if (((at - wanted) & mask) >= ((at - hole) & mask)) {

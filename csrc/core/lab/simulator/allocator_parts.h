@@ -1,7 +1,7 @@
-/* What the files of the allocator model share: its blocks, pools and address spaces.
+/* The blocks, pools and address spaces that the files of the allocator model share.
  *
  * Owns the layout of an ml_allocator; private to allocator*.c.  Blocks are nodes of one
- * array and refer to each other by index, 0 for none.  Names follow torch's allocator,
+ * array and refer to each other by index; 0 is none.  Names follow torch's allocator,
  * so that the two can be read side by side. */
 #ifndef ML_ALLOCATOR_PARTS_H
 #define ML_ALLOCATOR_PARTS_H
@@ -15,10 +15,10 @@
 
 enum ml_node_state {
     ML_NODE_UNUSED,
-    ML_NODE_FREE, /* in its pool's set: of free blocks, or of unmapped space */
+    ML_NODE_FREE, /* in its pool's set of free blocks or of unmapped space */
     ML_NODE_ALLOCATED,
-    ML_NODE_WAITING,  /* freed; streams use it, or a capture holds it back */
-    ML_NODE_DEFERRED, /* freed; who called will say when it is completed */
+    ML_NODE_WAITING,  /* freed; streams still use it, or a capture delays it */
+    ML_NODE_DEFERRED, /* freed; the caller will say when it completes */
 };
 
 /* A block, or a range of address space without memory. */
@@ -26,22 +26,22 @@ typedef struct ml_node {
     /* The key in the set of its pool: stream, key_size, key_tie, addr. */
     uint64_t stream;
     uint64_t key_size; /* size; 0 where unmapped */
-    uint64_t key_tie;  /* what orders blocks of one size before their address does */
+    uint64_t key_tie;  /* orders blocks of one size, before their address */
     uint64_t addr;
     uint32_t left,
-        right; /* in the set; where deferred, those deferred before and after */
+        right; /* in the set; for deferred blocks, the previous and next deferred */
     uint32_t priority;
     uint32_t pool; /* index */
     uint64_t size;
     uint64_t requested;  /* stale on a free block, as in torch */
-    uint64_t counter;    /* what key_tie is taken from */
-    uint64_t gc_base;    /* lookups in its set when it came there */
+    uint64_t counter;    /* source of key_tie */
+    uint64_t gc_base;    /* lookups in its set when it entered it */
     uint32_t prev, next; /* neighbours by address in the segment */
-    uint32_t uses;       /* streams that use it beside its own; index */
-    uint32_t events;     /* of streams, that its free waits for */
-    uint32_t space; /* the address space it is of, index; 0: a segment of its own */
-    uint8_t state;  /* enum ml_node_state */
-    uint8_t small;  /* of the small blocks of its pool */
+    uint32_t uses;       /* other streams that use it; index */
+    uint32_t events;     /* stream events that its free waits for */
+    uint32_t space;      /* index of its address space; 0: a segment of its own */
+    uint8_t state;       /* enum ml_node_state */
+    uint8_t small;       /* among the small blocks of its pool */
     uint8_t mapped;
 } ml_node;
 
@@ -55,7 +55,7 @@ typedef struct ml_block_pool {
 typedef struct ml_memory_pool {
     uint32_t id[2];
     uint32_t use_count;
-    uint32_t begun;      /* requests go to it now */
+    uint32_t begun;      /* current requests go to it */
     unsigned flags;      /* ML_POOL_* */
     ml_block_pool of[2]; /* large, small */
 } ml_memory_pool;
@@ -70,7 +70,7 @@ typedef struct ml_space {
 /* A stream that uses a block. */
 typedef struct ml_stream_use {
     uint64_t stream;
-    uint32_t next; /* in the block's list; index */
+    uint32_t next; /* index of the next in the block's list */
     bool captured; /* recorded while a capture was underway */
 } ml_stream_use;
 
@@ -88,9 +88,9 @@ struct ml_allocator {
     uint64_t total_bytes;
     uint64_t allowed; /* UINT64_MAX: no cap */
     ml_allocator_stats figures;
-    uint64_t counter; /* of segments, or of blocks: what orders them */
+    uint64_t counter; /* of segments, or of blocks; the order of their making */
     uint32_t random;
-    uint32_t captures; /* pools that stop frees and releases while they are begun */
+    uint32_t captures; /* begun pools that delay frees and releases */
     uint64_t wait_number;
 
     ml_node *nodes; /* [0] is none */
@@ -124,10 +124,10 @@ struct ml_allocator {
 typedef struct ml_request {
     uint64_t bytes; /* rounded */
     uint64_t stream;
-    uint64_t segment_bytes; /* what the driver would be asked for */
+    uint64_t segment_bytes; /* bytes to ask the driver for */
     uint32_t pool;
     bool small;
-    bool expandable; /* a segment for it would be */
+    bool expandable; /* whether its segment would be expandable */
     uint32_t block;  /* the answer */
 } ml_request;
 
@@ -167,26 +167,26 @@ void ml_set_remove(ml_allocator *a, uint32_t *root, uint32_t node);
 /* The first node whose key is not below (STREAM, SIZE, 0, 0); 0: none. */
 uint32_t ml_set_find(const ml_allocator *a, uint32_t root, uint64_t stream,
                      uint64_t size);
-/* The last unmapped range of STREAM at ADDR or below; 0: none. */
+/* The last unmapped range of STREAM that begins at or below ADDR; 0: none. */
 uint32_t ml_set_find_range(const ml_allocator *a, uint32_t root, uint64_t stream,
                            uint64_t addr);
-/* The node after or before NODE of the set; of NODE 0 the first and the last. */
+/* The node after or before NODE in the set; for NODE 0, the first or last. */
 uint32_t ml_set_next(const ml_allocator *a, uint32_t root, uint32_t node);
 uint32_t ml_set_previous(const ml_allocator *a, uint32_t root, uint32_t node);
 
 /* allocator_nodes.c: nodes, their neighbours, and blocks in use by address. */
 /* Makes room for COUNT more nodes; 0 or ML_ENOMEM. */
 int ml_nodes_reserve(ml_allocator *a, size_t count);
-/* A node of the room reserved, with all fields of LIKE but its links in sets. */
+/* A node of the reserved room, with all fields of LIKE but its links in sets. */
 uint32_t ml_node_new(ml_allocator *a, const ml_node *like);
 void ml_node_drop(ml_allocator *a, uint32_t node);
 /* Puts NEW, which has no neighbours yet, between BEFORE and AFTER. */
 void ml_node_splice(ml_allocator *a, uint32_t node, uint32_t before, uint32_t after);
-/* To the set of its pool that is its: of free blocks or of unmapped space. */
+/* Adds the node to its pool's set, of free blocks or of unmapped space. */
 void ml_node_to_pool(ml_allocator *a, uint32_t node);
 void ml_node_from_pool(ml_allocator *a, uint32_t node);
-/* NODE swallows OTHER, its neighbour, where that is free or unmapped as NODE is: the
- * bytes swallowed, or 0. */
+/* Merges OTHER, its neighbour, into NODE if both are free or both unmapped.  Returns
+ * the merged bytes, or 0. */
 uint64_t ml_node_merge(ml_allocator *a, uint32_t node, uint32_t other);
 int ml_slots_reserve(ml_allocator *a);
 void ml_slots_add(ml_allocator *a, uint32_t node);
@@ -194,39 +194,37 @@ void ml_slots_remove(ml_allocator *a, uint32_t node);
 uint32_t ml_slots_find(const ml_allocator *a, uint64_t addr); /* 0: none */
 
 /* allocator_pools.c */
-/* The index of the pool ID, made where there is none; negative: ML_ENOMEM. */
+/* The index of the pool ID, made if needed; negative: ML_ENOMEM. */
 int64_t ml_allocator_pool(ml_allocator *a, const uint32_t id[2]);
-/* Where POOL lies in torch's hash tables, which put a key where its product with
- * 2^64 over the golden ratio says.  Two that fall on one place lie there as they
- * came. */
+/* The slot of POOL in torch's hash tables: the key times 2^64 over the golden ratio.
+ * Pools with the same slot keep their order of arrival. */
 uint64_t ml_pool_place(const ml_memory_pool *pool);
-/* The pool after POOL (0: the first; then 0: no more) in the order of torch's
- * tables. */
+/* The pool after POOL in the order of torch's tables.  POOL 0: the first.  Returns 0 at
+ * the end. */
 size_t ml_pool_next(const ml_allocator *a, size_t pool);
 
-/* allocator_frees.c: frees, and what waits for events of streams. */
-/* NODE, its free requested, waits for ml_allocator_complete(). */
+/* allocator_frees.c: frees, and frees that wait for stream events. */
+/* NODE, with its free requested, waits for ml_allocator_complete(). */
 void ml_frees_defer(ml_allocator *a, uint32_t node);
-/* Completes all that waits: for streams; and, where EVERYTHING, what was deferred. */
+/* Completes all frees that wait for streams; if EVERYTHING, deferred ones too. */
 int ml_frees_finish(ml_allocator *a, bool everything);
-/* Completes what of POOL waits for streams. */
+/* Completes POOL's frees that wait for streams. */
 int ml_frees_finish_pool(ml_allocator *a, uint32_t pool);
 
-/* allocator_expandable.c.  Results: 1 done, 0 no memory left, or ML_E*. */
+/* allocator_expandable.c.  Results: 1: done; 0: no memory left; or ML_E*. */
 int ml_expandable_alloc(ml_allocator *a, ml_request *request);
-/* Gives up the whole pages of the free block NODE, and the address space with the
- * last. */
+/* Releases the whole pages of the free block NODE, and the address space with the last
+ * page. */
 int ml_expandable_release(ml_allocator *a, uint32_t node);
-/* A new space of at least BYTES at ADDR, with an unmapped node like LIKE; *NODE:
- * that. */
+/* A new space of at least BYTES at ADDR.  *NODE: its unmapped node, like LIKE. */
 int ml_expandable_add(ml_allocator *a, uint64_t addr, uint64_t bytes,
                       const ml_node *like, uint32_t *node);
 uint64_t ml_expandable_page(const ml_allocator *a, bool small);
 uint64_t ml_expandable_bytes(const ml_allocator *a, bool small);
 
-/* allocator_release.c: what gives memory back to the driver. */
+/* allocator_release.c: memory given back to the driver. */
 void ml_release_collect_garbage(ml_allocator *a);
-/* Oversize blocks, for REQUEST; whether enough went. */
+/* Releases oversize blocks for REQUEST; returns whether they suffice. */
 bool ml_release_oversize(ml_allocator *a, const ml_request *request);
 int ml_release_all(ml_allocator *a);
 

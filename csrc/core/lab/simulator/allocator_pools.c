@@ -1,9 +1,9 @@
-/* The pools of the allocator model: the default one, and private ones of CUDA graphs and of
- * torch.cuda.MemPool.
+/* The pools of the allocator model: the default one, and private ones of CUDA graphs
+ * and torch.cuda.MemPool.
  *
- * Owns how they come, which of them requests go to just now, and who still uses them.
- * Which pool a request is for is the caller's to say: torch asks the pools begun, the
- * latest first (the first one before 2.9). */
+ * Owns the making of pools, which of them currently take requests, and their users.
+ * The caller chooses the pool of a request.  torch asks the begun pools, the latest
+ * first (before 2.9, the earliest first). */
 #include <string.h>
 
 #include "lab/simulator/allocator_parts.h"
@@ -72,7 +72,7 @@ ml_pool_next(const ml_allocator *a, size_t pool)
     return next;
 }
 
-/* Whether a pool with FLAGS, while it is begun, holds back frees and releases. */
+/* Whether a pool with FLAGS delays frees and releases while it is begun. */
 static bool
 stops_release(const ml_allocator *a, unsigned flags)
 {

@@ -1,11 +1,10 @@
-/* What the allocator model gives back to the driver: all that is free, oversize
- * blocks for a request that found no memory, and what garbage collection takes for
- * old. */
+/* Memory that the allocator model gives back to the driver: all free memory, oversize
+ * blocks for a request that found none, and old blocks by garbage collection. */
 #include <stdlib.h>
 
 #include "lab/simulator/allocator_parts.h"
 
-/* Whether a free block is a whole segment, which the driver can have back.  */
+/* Whether a free block is a whole segment, which can go back to the driver. */
 static bool
 is_segment(const ml_node *node)
 {
@@ -32,8 +31,8 @@ age(const ml_allocator *a, const ml_node *node)
     return (uint64_t)(int32_t)(uint32_t)(a->pools[0].of[0].lookups - node->gc_base);
 }
 
-/* Releases segments of at least AGE from the large blocks; takes them from *AGES and
- * *COUNT and returns their bytes. */
+/* Releases segments of at least AGE from the large blocks, and removes them from *AGES
+ * and *COUNT.  Returns their bytes. */
 static uint64_t
 release_old(ml_allocator *a, double least, uint64_t *ages, uint64_t *count)
 {
@@ -65,7 +64,7 @@ ml_release_collect_garbage(ml_allocator *a)
     uint32_t root = a->pools[0].of[0].blocks;
     for (uint32_t at = ml_set_next(a, root, 0); at != 0;
          at = ml_set_next(a, root, at)) {
-        /* Expandable ones are counted in, though they cannot be released. */
+        /* torch counts expandable blocks too, though it cannot release them. */
         if (!ml_node_is_split(&a->nodes[at])) {
             ages += age(a, &a->nodes[at]);
             count++;
@@ -109,7 +108,7 @@ ml_release_oversize(ml_allocator *a, const ml_request *r)
     return released >= wanted;
 }
 
-/* All free segments and pages of a set. */
+/* Releases all free segments and pages of a set. */
 static int
 release_blocks(ml_allocator *a, size_t pool, bool small)
 {
@@ -124,7 +123,8 @@ release_blocks(ml_allocator *a, size_t pool, bool small)
             if (error != 0) {
                 return error;
             }
-            a->scratch[count++] = at; /* after the walk, as it changes the set */
+            /* after the walk, because releasing changes the set */
+            a->scratch[count++] = at;
         }
         else if (!ml_node_is_split(&a->nodes[at])) {
             release_segment(a, at);
@@ -161,8 +161,8 @@ ml_allocator_pool_empty(ml_allocator *a, const uint32_t id[2])
     return release_pool(a, (uint32_t)index);
 }
 
-/* Whether torch would look at no pool but the one that requests go to now: up to
- * 2.7, and that one has a user. */
+/* Whether torch would look only at the pool that takes requests now: up to 2.7, if that
+ * pool has a user. */
 static bool
 looks_at_one_pool(const ml_allocator *a)
 {
@@ -188,14 +188,14 @@ compare_pools(const void *left, const void *right)
     return a->index < b->index ? -1 : 1;
 }
 
-/* What of POOL goes back if it has no user. */
+/* Whether POOL's free memory goes back once it has no user. */
 static bool
 is_releasable(const ml_memory_pool *pool)
 {
     return pool->use_count == 0 && (pool->of[0].blocks != 0 || pool->of[1].blocks != 0);
 }
 
-/* Pools of no user, in the order of torch's table. */
+/* Releases pools without users, in the order of torch's table. */
 static int
 release_unused_pools(ml_allocator *a)
 {

@@ -1,8 +1,8 @@
-/* The ordered sets of the allocator model: treaps through the nodes, which take no memory.
+/* The ordered sets of the allocator model: treaps through the nodes, without memory of
+ * their own.
  *
- * A treap because blocks come and go far more often than they are walked, and because its
- * two operations are short loops; priorities come of a fixed generator, so that a run is
- * always the same. */
+ * Blocks come and go far more often than they are walked, and a treap's two operations
+ * are short loops.  Priorities come from a fixed generator, so runs are repeatable. */
 #include "lab/simulator/allocator_parts.h"
 
 /* Whether A comes before B. */
@@ -47,7 +47,7 @@ ml_set_insert(ml_allocator *a, uint32_t *root, uint32_t index)
         ml_node *at = &nodes[*link];
         link = is_before(node, at) ? &at->left : &at->right;
     }
-    /* What hangs there is cut in two by the node, which takes its place. */
+    /* The node splits the subtree there and takes its place. */
     uint32_t rest = *link;
     *link = index;
     uint32_t *low = &node->left, *high = &node->right;

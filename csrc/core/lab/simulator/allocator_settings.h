@@ -1,6 +1,6 @@
-/* Settings of torch's caching allocator for CUDA: what decides how memory is cut up.
+/* Settings of torch's caching allocator for CUDA.
  *
- * Owns their defaults by version of torch and the text form that torch reads from
+ * Owns their defaults by version of torch, and the text form of
  * PYTORCH_CUDA_ALLOC_CONF. */
 #ifndef ML_ALLOCATOR_SETTINGS_H
 #define ML_ALLOCATOR_SETTINGS_H
@@ -9,11 +9,11 @@
 
 #include "memlab.h"
 
-/* What sets the order of free blocks of one size. */
+/* The order of free blocks of one size. */
 enum ml_block_order {
-    ML_ORDER_ADDRESS, /* torch <= 2.11 */
-    ML_ORDER_BLOCK,   /* 2.12: when the block was made */
-    ML_ORDER_SEGMENT  /* >= 2.13: when the segment was made, then address */
+    ML_ORDER_ADDRESS, /* torch <= 2.11: by address */
+    ML_ORDER_BLOCK,   /* 2.12: by the making of the block */
+    ML_ORDER_SEGMENT  /* >= 2.13: by the making of the segment, then address */
 };
 
 typedef struct ml_allocator_settings {
@@ -23,7 +23,7 @@ typedef struct ml_allocator_settings {
     uint32_t roundup_divisions[16];  /* per power of two from 1 MiB on; 0 or 1: off */
     double gc_threshold;             /* of the allowed memory; 0: off */
     double memory_fraction;          /* of the device's memory; 1: no limit */
-    bool limited;                    /* memory_fraction was set, be it to 1 */
+    bool limited;                    /* memory_fraction was set, even to 1 */
     bool expandable_segments;
     bool reject_early;  /* throw_on_cudamalloc_oom: refuse before the driver is asked */
     bool capture_reuse; /* graph_capture_record_stream_reuse */
@@ -31,17 +31,19 @@ typedef struct ml_allocator_settings {
     unsigned version; /* 211: torch 2.11 */
     enum ml_block_order order;
     bool
-        pools_stop_release; /* a pool in use, be it no capture, holds back frees (<= 2.12) */
+        /* any pool in use delays frees, not only a capture (<= 2.12) */
+        pools_stop_release;
     bool lend_first; /* pools for use on OOM are asked before memory is released */
 } ml_allocator_settings;
 
 /* VERSION: 206 to 299, as 100 * major + minor; others are ML_EINVALID. */
 int ml_allocator_settings_default(ml_allocator_settings *settings, unsigned version);
 
-/* Changes SETTINGS by CONF, such as "expandable_segments:True,max_split_size_mb:128", as
- * torch would: what it does not name of max_split_size, the divisions and the threshold
- * goes back to its default.  0 or ML_ENOMEM; or ML_EINVALID, with a sentence in PROBLEM of
- * PROBLEM_BYTES (cut where that is too short; NULL and 0: nowhere).  SETTINGS changes on success alone. */
+/* Changes SETTINGS by CONF, such as "expandable_segments:True,max_split_size_mb:128",
+ * as torch would.  max_split_size, the divisions and the threshold return to their
+ * defaults if CONF does not name them.  0; ML_ENOMEM; or ML_EINVALID with a sentence in
+ * PROBLEM of PROBLEM_BYTES (cut if too long; NULL and 0: not wanted).  On failure
+ * SETTINGS stays as it was. */
 int ml_allocator_settings_parse(ml_allocator_settings *settings, const char *conf,
                                 char *problem, size_t problem_bytes);
 

@@ -1,4 +1,4 @@
-/* What the allocator model tells: the events that it would trace, totals and their
+/* The output of the allocator model: the events that it would trace, totals and their
  * peaks. */
 #include "lab/simulator/allocator_parts.h"
 

@@ -1,18 +1,19 @@
-/* What makes a run fit.  See make_fit.h. */
+/* Finds what makes a run fit.  See make_fit.h. */
 #include "lab/verdict/make_fit.h"
 
 #include <string.h>
 
-/* Of the memory one in so many is left for what placement and libraries change. */
+/* One part in this many of the memory stays free, for changes by placement and
+ * libraries. */
 #define MARGIN_PART 64
 
 typedef struct finder {
     const ml_advice_case *it;
-    ml_trial_options options; /* with the memory that there was */
+    ml_trial_options options; /* with the memory of the run */
     ml_make_fit *out;
 } finder;
 
-/* By halving: a batch as large as this one is known not to fit. */
+/* By bisection: a batch of this size is known not to fit. */
 static int
 find_batch(const finder *f, const ml_remainder *remainder, uint32_t *parts)
 {
@@ -47,8 +48,8 @@ gets_past(const ml_trial_result *result, size_t event)
     return result->ooms == 0 || result->oom_event > event;
 }
 
-/* Fragmentation is to blame where the model fails as the run did, and does not where memory
- * need not be in one piece. */
+/* Fragmentation is to blame if the model fails as the run did, but succeeds where
+ * memory need not be in one piece. */
 static int
 find_fragmentation(const finder *f, const ml_remainder *remainder)
 {
@@ -67,7 +68,7 @@ find_fragmentation(const finder *f, const ml_remainder *remainder)
     if (error == 0) {
         bool past = gets_past(&without, remainder->failed);
         f->out->unfragmented_fits = without.ooms == 0 && remainder->untold == 0;
-        /* What comes later in a pass that cannot be told may be what does not fit. */
+        /* An unpredictable later part of a pass may be what does not fit. */
         uint32_t later =
             1u << ML_UNTOLD_MODULES | 1u << ML_UNTOLD_GROWTH | 1u << ML_UNTOLD_SIZES;
         bool all = remainder->untold != 0 || without.ooms == 0;
@@ -87,7 +88,7 @@ tell_unseen(const ml_remainder *remainder, ml_make_fit *out)
     out->state_assumed = remainder->state_assumed;
 }
 
-/* The batch among the program's arguments. */
+/* Reads the batch from the program's arguments. */
 static void
 read_argument(const ml_recording *recording, ml_make_fit *out)
 {

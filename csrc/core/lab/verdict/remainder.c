@@ -95,7 +95,7 @@ classify(ml_remainder_builder *b)
     return error;
 }
 
-/* A workload of its own, without the requests that failed. */
+/* A copy of the workload without the failed requests. */
 static int
 take_workload(ml_remainder *out, const ml_advice_case *it)
 {
@@ -125,7 +125,7 @@ take_workload(ml_remainder *out, const ml_advice_case *it)
 
 /* ---- Passes ---- */
 
-/* The event at which the forward began whose forward or backward pass ends at UNTIL. */
+/* The start of the forward whose forward or backward pass ends at UNTIL. */
 static size_t
 pass_before(const ml_advice_case *it, size_t until)
 {
@@ -156,7 +156,7 @@ has_stage(const ml_advice_case *it, size_t from, size_t until, unsigned stage)
 
 /* ---- The whole ---- */
 
-/* What one module's checkpoint makes again in the backward pass. */
+/* Makes again, in the backward pass, what one checkpointed module recomputes. */
 static int
 make_anew(ml_remainder_builder *b)
 {
@@ -249,7 +249,7 @@ continue_run(ml_remainder_builder *b)
     return error == 0 ? ml_remainder_repeat(b, until) : error;
 }
 
-/* As long as all demands take, for the trial. */
+/* Extends the trace to the length of all demands, for the trial. */
 static int
 lengthen(ml_remainder_builder *b)
 {

@@ -1,18 +1,20 @@
-/* The remainder of a run that ran out of memory: what it would have asked for next.
+/* The remainder of a run that ran out of memory: the requests that would have come
+ * next.
  *
- * Owns the estimate, as demands behind the recorded ones: the rest of the forward pass from
- * modules of the same family that had ended, the backward pass from what waits for it,
- * gradients and the optimizer's state from the parameters, and the pass after the first
- * step.  Where a pass had ended before, its rest is the remainder instead.
+ * Owns the estimate, as demands after the recorded ones.  The rest of the forward pass
+ * repeats finished modules of the same family.  The backward pass follows from the
+ * blocks that wait for it, gradients and optimizer state from the parameters; then
+ * comes the pass after the first step.  If an earlier pass had ended, its rest is the
+ * remainder instead.
  *
- * What no recording tells is assumed twice, once for little memory and once for much: the
- * truth lies between, unless a doubt is named. */
+ * Unknown amounts are assumed twice, once small and once large.  The truth lies
+ * between, unless a doubt is named. */
 #ifndef ML_REMAINDER_H
 #define ML_REMAINDER_H
 
 #include "lab/advice/advice_case.h"
 
-/* Why the remainder cannot be told; JSON values. */
+/* Why the remainder is unknown; JSON values. */
 #define ML_UNTOLD(XX) \
     XX(OWNERS, "the parameters are not known") \
     XX(LOADING, "it ran out before the first forward pass") \
@@ -30,8 +32,8 @@ enum ml_untold {
 };
 
 enum ml_remainder_kind {
-    ML_REST_KEPT, /* beyond the pass */
-    ML_REST_PASS, /* until the backward pass has come to it */
+    ML_REST_KEPT, /* outlives the pass */
+    ML_REST_PASS, /* until the backward pass reaches it */
     ML_REST_BRIEF,
     ML_REST_GRADIENT
 };
@@ -39,38 +41,39 @@ enum ml_remainder_kind {
 typedef struct ml_remainder_item {
     bool scales;      /* with the batch */
     uint8_t kind;     /* enum ml_remainder_kind */
-    uint8_t category; /* enum ml_category; UNKNOWN: what a pass makes */
+    uint8_t category; /* enum ml_category; UNKNOWN: made by a pass */
     uint8_t pad;
-    uint32_t like; /* demand of the recording that it resembles */
+    uint32_t like; /* the recorded demand that it resembles */
 } ml_remainder_item;
 
 typedef struct ml_remainder {
-    ml_workload *workload;    /* owned; the run until it failed, and the remainder */
-    ml_remainder_item *items; /* owned; of each of its demands */
-    ml_device_trace trace;    /* as long as that takes, without events */
+    ml_workload *workload;    /* owned; the run up to the failure, and the remainder */
+    ml_remainder_item *items; /* owned; by demand of workload */
+    ml_device_trace trace;    /* as long as the workload, without events */
     uint32_t *of_event;       /* owned */
     ml_mark *marks;           /* owned */
-    size_t failed;   /* event of the request that failed; ML_NO_EVENT: none did */
-    size_t recorded; /* demands of the recording */
+    size_t failed;            /* event of the failed request; ML_NO_EVENT: none */
+    size_t recorded;          /* number of recorded demands */
     size_t capacity;
-    /* Bytes that the recording did not live to see, of one pass. */
+    /* Bytes of one pass that were not recorded. */
     uint64_t forward;
     uint64_t gradients;
-    uint64_t state;       /* of the optimizer; with STATE_ASSUMED Adam's */
+    uint64_t state;       /* of the optimizer; with STATE_ASSUMED that of Adam */
     uint64_t parameters;  /* seen */
-    uint64_t activations; /* of a whole forward pass */
-    uint32_t modules;     /* that were not reached */
+    uint64_t activations; /* bytes of a whole forward pass */
+    uint32_t modules;     /* modules not reached */
     bool state_assumed;
-    bool trains;     /* a backward pass follows, or followed */
+    bool trains;     /* a backward pass follows or followed */
     uint32_t untold; /* bit for each enum ml_untold; 0: none */
 } ml_remainder;
 
-/* Of IT; without a request that failed it is the run as it was.  MUCH: what is not known is
- * assumed to take much.  0 or ML_ENOMEM, after which there is nothing to take down. */
+/* The remainder of IT; without a failed request, the run unchanged.  MUCH: unknown
+ * amounts are assumed large.  0, or ML_ENOMEM with nothing to free. */
 int ml_remainder_init(ml_remainder *remainder, const ml_advice_case *it, bool much);
 void ml_remainder_fini(ml_remainder *remainder);
 
-/* A trial with PARTS of WHOLE of what grows with the batch; as ml_trial_run. */
+/* A trial with all that scales with the batch multiplied by PARTS / WHOLE.  Returns as
+ * ml_trial_run. */
 int ml_remainder_try(const ml_remainder *remainder, const ml_trial_options *options,
                      uint32_t parts, uint32_t whole, ml_trial_result *out);
 

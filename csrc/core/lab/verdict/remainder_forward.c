@@ -1,8 +1,8 @@
 /* The rest of a forward pass: the modules that it did not reach.
  *
- * Those of the family in which it failed are taken to be like the last one that ended.  What
- * follows that family is estimated where it is a module or two, as a head: rows of the last
- * one's usual size, times what the parameters make of a row. */
+ * Modules of the family in which it failed are taken to be like the last finished one.
+ * One or two modules after the family, such as a head, are estimated.  They get rows of
+ * the last module's usual size, each multiplied by the parameters. */
 #include "analysis/attribution/module_repeats.h"
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
@@ -12,13 +12,13 @@
 
 typedef struct family {
     ml_string before; /* path up to the number */
-    uint32_t current; /* of the module in which the request failed */
-    uint32_t most;    /* the highest that has parameters */
-    size_t first;     /* event of the current one */
-    size_t previous;  /* of the last that ended */
+    uint32_t current; /* module in which the request failed */
+    uint32_t most;    /* highest module with parameters */
+    size_t first;     /* first event of the current module */
+    size_t previous;  /* first event of the last finished module */
 } family;
 
-/* The number of MODULE in FAMILY; NO_INSTANCE: it is not of it. */
+/* The number of MODULE in FAMILY; NO_INSTANCE: not of it. */
 static uint32_t
 instance_of(const family *of, ml_string module)
 {
@@ -94,7 +94,7 @@ find_family(const ml_remainder_builder *b, ml_string module, family *of)
     return true;
 }
 
-/* What the pass had from event FROM until UNTIL, once more. */
+/* Repeats the pass from event FROM until UNTIL. */
 static int
 play(ml_remainder_builder *b, size_t from, size_t until)
 {
@@ -121,7 +121,7 @@ play(ml_remainder_builder *b, size_t from, size_t until)
     return error;
 }
 
-/* The rest of the current instance, as the previous one had it. */
+/* The rest of the current instance, copied from the previous one. */
 static int
 finish_instance(ml_remainder_builder *b, const family *of)
 {
@@ -134,7 +134,7 @@ finish_instance(ml_remainder_builder *b, const family *of)
     size_t start = b->now;
     if (error == 0 && now.count < before.count) {
         size_t place = b->out->workload->demands[before.list[now.count]].born;
-        error = play(b, place + 1, of->first); /* the request is there already */
+        error = play(b, place + 1, of->first); /* the request is already there */
         for (size_t k = 0; k <= now.count && error == 0; k++) {
             size_t i = k < now.count ? now.list[k] : b->out->recorded;
             size_t freed = b->out->workload->demands[before.list[k]].freed;
@@ -149,7 +149,7 @@ finish_instance(ml_remainder_builder *b, const family *of)
     return error;
 }
 
-/* What the last instance made, where it kept little of it. */
+/* Whether the last instance was checkpointed: it kept little of what it made. */
 static bool
 is_made_anew(const ml_remainder_builder *b, const family *of)
 {
@@ -199,7 +199,7 @@ was_reached(const ml_remainder_builder *b, uint32_t module)
     return false;
 }
 
-/* The size that most blocks of the last instance have, and the smallest of its parameters. */
+/* The most frequent block size of the last instance, and its smallest parameter. */
 static void
 find_rows(const ml_remainder_builder *b, const family *of, uint64_t *rows,
           uint64_t *width, size_t *like)
@@ -231,7 +231,7 @@ find_rows(const ml_remainder_builder *b, const family *of, uint64_t *rows,
     }
 }
 
-/* Of one that multiplies a row by its parameter of BYTES. */
+/* Bytes of a module that multiplies rows by its parameter of BYTES. */
 static uint64_t
 made_of(uint64_t bytes, uint64_t rows, uint64_t width)
 {
@@ -239,7 +239,7 @@ made_of(uint64_t bytes, uint64_t rows, uint64_t width)
     return out <= 1 ? rows : rows / width * 4 * out;
 }
 
-/* Whether weights were cast to 16 bits in the pass: a loss then goes on in float32. */
+/* Whether the pass cast weights to 16 bits: a loss then uses float32. */
 static bool
 is_autocast(const ml_remainder_builder *b)
 {
@@ -281,7 +281,7 @@ finish_others(ml_remainder_builder *b, const family *of)
         }
         uint64_t bytes = made_of(b->out->workload->demands[i].bytes, rows, width);
         b->out->forward += bytes;
-        /* A loss keeps what it makes of them besides. */
+        /* A loss also keeps its own result. */
         error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, NULL);
         b->now++;
         if (error == 0 && b->much) {
@@ -302,7 +302,7 @@ ml_remainder_finish_forward(ml_remainder_builder *b)
 {
     ml_cause cause = ml_causes_of(b->it->causes, b->it->device, b->out->failed);
     if (cause.module == 0) {
-        return 0; /* behind the modules: a loss */
+        return 0; /* after the modules: a loss */
     }
     family of;
     if (!find_family(b, b->it->recording->strings[cause.module], &of)) {

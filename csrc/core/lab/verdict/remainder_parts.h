@@ -1,4 +1,4 @@
-/* A remainder under construction, which the files that know its passes add to. */
+/* A remainder under construction.  The files that know its passes add demands to it. */
 #ifndef ML_REMAINDER_PARTS_H
 #define ML_REMAINDER_PARTS_H
 
@@ -7,18 +7,18 @@
 typedef struct ml_remainder_builder {
     const ml_advice_case *it;
     ml_remainder *out;
-    size_t pass; /* event: the forward under way began */
-    size_t now;  /* event of what is asked for next */
-    /* Events between which the last module made what checkpoints make again; the same:
-     * nothing is. */
+    size_t pass; /* event: start of the current forward */
+    size_t now;  /* event of the next request */
+    /* Events between which the last module made what its checkpoint recomputes; equal:
+     * nothing. */
     size_t anew_from;
     size_t anew_until;
     bool much;
-    uint8_t stage; /* enum ml_stage of the request that failed */
+    uint8_t stage; /* enum ml_stage of the failed request */
 } ml_remainder_builder;
 
-/* One more demand, of LIKE's stream and pool, at NOW; its index in *INDEX unless that is NULL.
- * 0 or ML_ENOMEM. */
+/* Adds a demand of LIKE's stream and pool at NOW; *INDEX, unless NULL, is its index.  0
+ * or ML_ENOMEM. */
 int ml_remainder_add(ml_remainder_builder *b, uint64_t bytes, size_t like, bool scales,
                      enum ml_remainder_kind kind, size_t *index);
 void ml_remainder_free_at(ml_remainder_builder *b, size_t index, size_t event);
@@ -47,20 +47,19 @@ typedef struct ml_sequence {
     size_t count;
 } ml_sequence;
 
-/* Those born from event FROM until UNTIL; 0 or ML_ENOMEM. */
+/* The demands born from event FROM until UNTIL; 0 or ML_ENOMEM. */
 int ml_sequence_take(const ml_remainder_builder *b, size_t from, size_t until,
                      ml_sequence *out);
 
-/* Each asks for what its name says; 0 or ML_ENOMEM.  The backward pass of what waits for it;
- * the state of the optimizer, and a second pass like that which ended at UNTIL. */
+/* Each adds the demands of its name; 0 or ML_ENOMEM.  They are the backward pass, the
+ * optimizer's state, and a second pass like the one that ended at UNTIL. */
 int ml_remainder_backward(ml_remainder_builder *b);
 int ml_remainder_optimize(ml_remainder_builder *b);
 int ml_remainder_repeat(ml_remainder_builder *b, size_t until);
-/* The rest of a pass, where the one that began at PREVIOUS had ended. */
+/* The rest of a pass, if an earlier one, begun at PREVIOUS, had ended. */
 int ml_remainder_resume(ml_remainder_builder *b, size_t previous);
 
-/* Asks for what the modules would have that the forward pass did not reach.  0 or
- * ML_ENOMEM. */
+/* Adds the demands of modules that the forward pass did not reach.  0 or ML_ENOMEM. */
 int ml_remainder_finish_forward(ml_remainder_builder *b);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a backward pass, an optimizer's step and the next pass would ask for. */
+/* The requests of a backward pass, an optimizer's step and the next pass. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,13 +6,13 @@
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
 
-/* Bytes of state for each of a parameter, of Adam and those like it. */
+/* State bytes per parameter byte, of Adam and similar optimizers. */
 #define ADAM 2
 
 /* ---- The backward pass ---- */
 
-/* What was noted of the optimizers: bytes that are trained, and of state for them.  Whether
- * it was. */
+/* Reads the optimizers' notes: trained bytes, and state bytes for them.  Returns
+ * whether there are such notes. */
 static bool
 read_optimizers(const ml_recording *recording, uint64_t *trained, uint64_t *state)
 {
@@ -30,7 +30,7 @@ read_optimizers(const ml_recording *recording, uint64_t *trained, uint64_t *stat
     return noted;
 }
 
-/* The sizes of parameters that have no gradient yet, in *SIZES, the smallest first. */
+/* Sets *SIZES to the sizes of parameters without a gradient, smallest first. */
 static int
 find_missing(const ml_remainder_builder *b, uint64_t **sizes, size_t *count)
 {
@@ -74,7 +74,7 @@ find_missing(const ml_remainder_builder *b, uint64_t **sizes, size_t *count)
     uint64_t trained;
     uint64_t state;
     if (read_optimizers(b->it->recording, &trained, &state)) {
-        /* Of adapters beside frozen parameters, those are the small ones. */
+        /* Adapters beside frozen parameters are the small ones. */
         size_t kept = 0;
         uint64_t sum = 0;
         while (kept < *count && sum + parameters[kept] <= trained) {
@@ -196,7 +196,7 @@ ml_remainder_optimize(ml_remainder_builder *b)
     return error;
 }
 
-/* The pass from event b->pass to UNTIL once more.  Much: what it returned is still held. */
+/* Repeats the pass from event b->pass to UNTIL.  Much: its result is still held. */
 int
 ml_remainder_repeat(ml_remainder_builder *b, size_t until)
 {

@@ -1,14 +1,14 @@
-/* The rest of a pass of which one had ended before: what that one had from there on. */
+/* The rest of a pass, copied from an earlier pass of the same kind. */
 #include <stdlib.h>
 
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
 
-/* Of the bytes of two passes, one in so many may differ in size. */
+/* Two alike passes may differ in size by one byte in this many. */
 #define UNLIKE_PART 50
-/* Allocations that one of two passes may begin with. */
+/* Most allocations at the start that only one of two passes has. */
 #define MOST_SHIFT 8
-/* What is kept may rise by one part in so many from pass to pass. */
+/* Kept bytes may grow by one part in this many from pass to pass. */
 #define GROWTH_PART 200
 
 static uint64_t
@@ -26,7 +26,7 @@ kept_at(const ml_remainder_builder *b, size_t event)
     return bytes;
 }
 
-/* Whether the passes ask for the same sizes, as far as NOW goes. */
+/* Whether the passes request the same sizes, up to the end of NOW. */
 static bool
 is_alike(const ml_remainder_builder *b, const ml_sequence *before,
          const ml_sequence *now)
@@ -44,8 +44,8 @@ is_alike(const ml_remainder_builder *b, const ml_sequence *before,
     return now->count < before->count && unlike <= all / UNLIKE_PART;
 }
 
-/* Leaves out what only one of the passes begins with, as the first batch, which was there
- * before the first one.  Whether they are alike then. */
+/* Leaves out allocations at the start that only one pass has, such as a first batch
+ * loaded before.  Returns whether the passes are then alike. */
 static bool
 align(const ml_remainder_builder *b, ml_sequence *before, ml_sequence *now)
 {
@@ -66,7 +66,7 @@ align(const ml_remainder_builder *b, ml_sequence *before, ml_sequence *now)
     return false;
 }
 
-/* What BEFORE had from the place on at which NOW ended. */
+/* Adds what BEFORE has after the place at which NOW ended. */
 static int
 follow(ml_remainder_builder *b, const ml_sequence *before, const ml_sequence *now)
 {
@@ -80,7 +80,7 @@ follow(ml_remainder_builder *b, const ml_sequence *before, const ml_sequence *no
         size_t index = k < now->count ? now->list[k] : 0;
         if (k >= now->count) {
             if (ml_remainder_is_live(out, i) && out->items[i].kind != ML_REST_PASS) {
-                continue; /* it is there */
+                continue; /* already there */
             }
             b->now = start + (demand.born - place);
             error = ml_remainder_add(b, demand.bytes, i, out->items[i].scales,

@@ -8,9 +8,9 @@
 
 #define CHUNKS 8
 #define GPUS_MOST 8
-/* Less than one part in so many of the need is not worth telling. */
+/* A saving below one part in this many of the need is not reported. */
 #define LEAST_PART 100
-/* Kinds of torch's functions that a stack shows, as bits of a demand. */
+/* Kinds of torch functions in a stack, as bits of a demand. */
 #define OF_LOSS 1u
 #define OF_SCORES 2u
 
@@ -19,10 +19,10 @@ typedef struct chest {
     const ml_advice_case *it;
     ml_trial_options options;
     ml_remedies *out;
-    uint8_t *marks;   /* owned; of each stack, OF_LOSS and OF_SCORES */
-    ml_string family; /* path up to the number of the modules that make most */
+    uint8_t *marks;   /* owned; by stack: OF_LOSS and OF_SCORES */
+    ml_string family; /* path up to the number, of the modules with the most bytes */
     uint32_t modules; /* of it */
-    uint64_t loss;    /* bytes of the largest block that a loss makes */
+    uint64_t loss;    /* bytes of the largest block made by a loss */
     uint32_t gpus;
 } chest;
 
@@ -92,8 +92,8 @@ is_of(const chest *c, size_t demand, ml_string family)
            memcmp(path.bytes, family.bytes, number) == 0;
 }
 
-/* The modules whose blocks are the most: those of the first family that has any, as a net
- * has one trunk. */
+/* Finds the modules with the most blocks, in the first family that has any: a net has
+ * one trunk. */
 static void
 find_family(chest *c)
 {
@@ -151,7 +151,8 @@ edited(const chest *c, size_t i, uint64_t bytes, unsigned kind)
     bool made = is_made(c, i);
     switch (kind) {
     case ML_REMEDY_LOSS_CHUNKED:
-        /* With the logits, which have the size of what a loss makes, or half of it. */
+        /* This includes the logits, whose size is that of the loss's block or half of
+         * it. */
         return made && c->loss != 0 && (bytes == c->loss || bytes * 2 == c->loss)
                    ? bytes / CHUNKS
                    : bytes;
@@ -165,7 +166,7 @@ edited(const chest *c, size_t i, uint64_t bytes, unsigned kind)
     case ML_REMEDY_BFLOAT16:
         return made && category != ML_CATEGORY_INPUT ? bytes / 2 : bytes;
     case ML_REMEDY_CHECKPOINT:
-        /* One module's at a time, and an input of each. */
+        /* One module's blocks at a time, and an input of each module. */
         return made && c->modules > 1 && is_of(c, i, c->family)
                    ? bytes / c->modules + bytes / CHUNKS
                    : bytes;
@@ -184,7 +185,7 @@ edited(const chest *c, size_t i, uint64_t bytes, unsigned kind)
     }
 }
 
-/* The reserved peak with the remedies of the bits KINDS. */
+/* The reserved peak with the remedies in the bits KINDS. */
 static int
 needs_with(const chest *c, uint32_t kinds, uint64_t *needs)
 {
@@ -212,7 +213,7 @@ needs_with(const chest *c, uint32_t kinds, uint64_t *needs)
 
 /* ---- The list ---- */
 
-/* Bytes by which KIND makes demands smaller: no peak falls by more, but by chance. */
+/* Bytes by which KIND shrinks demands.  Except by chance, no peak falls by more. */
 static uint64_t
 removed(const chest *c, unsigned kind)
 {
@@ -279,7 +280,7 @@ of_kind(ml_remedies *out, unsigned kind)
     return NULL;
 }
 
-/* What no other remedy of the same memory has a part in: one optimizer is enough. */
+/* Remedies of the same memory exclude each other: one optimizer is enough. */
 static bool
 goes_with(uint32_t kinds, unsigned kind)
 {
@@ -314,7 +315,7 @@ choose(chest *c)
         error = needs_with(c, kinds, &needs);
         fits = needs <= c->options.memory_bytes;
     }
-    /* Without those that are not needed, the costly ones first. */
+    /* Drops remedies that are not needed, the costly ones first. */
     for (unsigned kind = ML_REMEDY_COUNT; kind > 0 && fits && error == 0; kind--) {
         uint32_t fewer = kinds & ~(1u << (kind - 1));
         uint64_t less = 0;

@@ -1,8 +1,9 @@
-/* Remedies: what would make a run fit, each alone and the smallest set that does.
+/* Remedies: changes that make a run fit, each alone, and the smallest set that
+ * suffices.
  *
- * Owns the list and the edits that stand for each.  The edits of a remedy change the sizes of
- * a run's demands and its remainder's; a trial tells the saving.  The recording does not
- * say types, so that bfloat16 supposes float32; each text in Python says what it costs. */
+ * Owns the list and each remedy's edits.  Edits change sizes of the run's demands and
+ * of its remainder; a trial gives the saving.  A recording has no types, so bfloat16
+ * assumes float32.  Each remedy's text in Python says its cost. */
 #ifndef ML_REMEDIES_H
 #define ML_REMEDIES_H
 
@@ -12,14 +13,15 @@
 #define ML_REMEDIES(XX) \
     XX(SETTINGS, "settings")         /* expandable segments */ \
     XX(LOSS_CHUNKED, "loss_chunked") /* count: chunks */ \
-    XX(ATTENTION, "fused_attention") /* SDPA in place of scores that are kept */ \
+    XX(ATTENTION, "fused_attention") /* SDPA replaces stored scores */ \
     XX(OPTIMIZER_8BIT, "optimizer_8bit") \
-    XX(BFLOAT16, "bfloat16")           /* autocast: what passes make is halved */ \
-    XX(CHECKPOINT, "checkpoint")       /* count: modules of the family */ \
-    XX(SMALLER_BATCH, "smaller_batch") /* half, with accumulation; count: 2 */ \
+    XX(BFLOAT16, "bfloat16")     /* autocast: results of passes are halved */ \
+    XX(CHECKPOINT, "checkpoint") /* count: modules of the family */ \
+    XX(SMALLER_BATCH, \
+       "smaller_batch") /* half the batch, with accumulation; count: 2 */ \
     XX(OPTIMIZER_SGD, "optimizer_sgd") \
     XX(OPTIMIZER_OFFLOADED, "optimizer_offloaded") \
-    XX(LORA, "lora") /* gradients and state of all parameters go */ \
+    XX(LORA, "lora") /* gradients and state of all parameters vanish */ \
     XX(FSDP, "fsdp") /* count: GPUs */
 
 enum ml_remedy_kind {
@@ -31,12 +33,12 @@ enum ml_remedy_kind {
 
 typedef struct ml_remedy {
     uint8_t kind;
-    bool exact;      /* the trial is of the program's own requests: settings alone */
+    bool exact;      /* the trial changes only settings, not requests */
     bool fits;       /* alone */
-    bool chosen;     /* of the smallest set that fits */
-    uint32_t count;  /* as the kind says; 0: none */
+    bool chosen;     /* in the smallest set that fits */
+    uint32_t count;  /* see the kind; 0: none */
     uint64_t saving; /* reserved bytes */
-    uint64_t needs;  /* with it alone */
+    uint64_t needs;  /* with this remedy alone */
     ml_string
         module; /* a path up to a number; borrowed of the recording; empty: none */
 } ml_remedy;
@@ -44,12 +46,12 @@ typedef struct ml_remedy {
 typedef struct ml_remedies {
     ml_remedy list[ML_REMEDY_COUNT]; /* most saving first */
     size_t count;
-    uint64_t needs;    /* as it is */
-    uint64_t together; /* with the chosen ones; 0: none are */
+    uint64_t needs;    /* without remedies */
+    uint64_t together; /* with the chosen ones; 0: none chosen */
 } ml_remedies;
 
-/* Of REMAINDER, of which much was assumed, on MEMORY bytes (UINT64_MAX: not known, nothing
- * is chosen).  OPTIONS: as trials of it have them.  0 or ML_E*. */
+/* Remedies for REMAINDER, made with much assumed, on MEMORY bytes (UINT64_MAX: unknown,
+ * and nothing is chosen).  OPTIONS: those of its trials.  0 or ML_E*. */
 int ml_remedies_find(const ml_remainder *remainder, const ml_advice_case *it,
                      const ml_trial_options *options, ml_remedies *out);
 

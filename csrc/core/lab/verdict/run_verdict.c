@@ -5,15 +5,15 @@
 #include "base/base.h"
 #include "gpu/gpu_account.h"
 
-/* Told from this share of the whole on. */
+/* Reported from this share of the whole on. */
 #define UNUSED_PERCENT 10
 #define OUTSIDE_PERCENT 20
 #define EVALUATION_PERCENT 5
-/* Of the GPU's memory, as much as this in use is tight. */
+/* At this share of the GPU's memory in use, memory is tight. */
 #define TIGHT_PERCENT 90
-/* What is unused counts from this share of the GPU's memory on. */
+/* Unused memory counts from this share of the GPU's memory on. */
 #define MATTERS_PERCENT 2
-/* Of the unused bytes, so many in segments with used blocks are fragmentation. */
+/* From this share in segments with used blocks on, unused memory is fragmentation. */
 #define SPLIT_PERCENT 50
 
 typedef struct maker {
@@ -53,7 +53,7 @@ find_failure(const maker *m)
     }
 }
 
-/* The line that grows most stands for all. */
+/* Reports only the line that grows most. */
 static void
 find_growth(const maker *m)
 {
@@ -68,7 +68,7 @@ find_growth(const maker *m)
     }
 }
 
-/* The most that was allocated outside evaluations; 0 where the program does not train. */
+/* The most bytes allocated outside evaluations; 0: the program does not train. */
 static uint64_t
 peak_of_training(const maker *m)
 {
@@ -106,7 +106,7 @@ find_evaluation(const maker *m)
     }
 }
 
-/* Of the instant of the most reserved bytes where trials tell it, else between the peaks. */
+/* At the reserved peak if trials tell it, else from the difference of the peaks. */
 static void
 find_unused(const maker *m)
 {
@@ -164,8 +164,8 @@ find_room(const maker *m)
     }
 }
 
-/* The best advice that goes with those before it, or is the first of its kind: of modules
- * within a module, for instance, one is told. */
+/* Chooses the best advice of each kind that works with those before it: of nested
+ * modules, for instance, one. */
 static void
 choose_changes(ml_run_verdict *verdict)
 {
@@ -174,7 +174,7 @@ choose_changes(ml_run_verdict *verdict)
     size_t count = advices != NULL ? advices->count : 0;
     for (size_t i = 0; i < count && verdict->change_count < ML_CHANGES_MOST; i++) {
         const ml_advice *advice = &advices->list[i];
-        /* Where memory ran out, other settings count if they get past the request. */
+        /* If memory ran out, settings count only if they get past the request. */
         bool setting = advice->kind == ML_ADVICE_SETTINGS ||
                        advice->kind == ML_ADVICE_FRAGMENTATION;
         if (setting && verdict->has_fit && verdict->fit.failed &&
@@ -212,7 +212,7 @@ find_kind(const ml_run_verdict *verdict, enum ml_finding_kind kind)
     return NULL;
 }
 
-/* What would make it fit, where it did not, or nearly. */
+/* Finds what makes the run fit, if it ran out of memory or nearly did. */
 static int
 find_fit(const maker *m)
 {
@@ -221,7 +221,7 @@ find_fit(const maker *m)
     if (tight == NULL && find_kind(verdict, ML_FINDING_OUT_OF_MEMORY) == NULL) {
         return 0;
     }
-    /* Of a run that did not fail: what it reserved, and what was left. */
+    /* Of a run that did not fail: reserved bytes and free bytes. */
     uint64_t memory =
         tight == NULL ? UINT64_MAX : verdict->peak.reserved + tight->bytes;
     int error = ml_make_fit_of(m->analysis->recording, m->analysis->device, memory,

@@ -1,6 +1,6 @@
-/* The order of a workload's steps.  See schedule.h.
+/* Orders a workload's steps.  See schedule.h.
  *
- * The recording's events are in order already.  What was moved is sorted, and merged with
+ * The recording's events are already in order.  Moved steps are sorted and merged with
  * them. */
 #include "lab/whatif/schedule.h"
 
@@ -8,20 +8,20 @@
 
 #include "base/base.h"
 
-/* What comes first at one event. */
+/* The order of steps at one event. */
 enum rank {
-    RANK_CACHE, /* given back, or a pool is */
+    RANK_CACHE, /* cache or a pool is given back */
     RANK_FREES, /* moved */
     RANK_BIRTHS,
     RANK_FAILURES,
     RANK_RECORDED
 };
 
-/* A step that the recording does not have where it is now. */
+/* A step that the recording does not have at this event. */
 typedef struct moved {
     ml_step step;
     uint32_t rank;  /* enum rank */
-    uint32_t place; /* among those of one event and rank */
+    uint32_t place; /* order among steps of one event and rank */
 } moved;
 
 typedef struct sorter {
@@ -78,7 +78,7 @@ is_whole(const ml_demand *demand)
            demand->completed - demand->freed <= 1;
 }
 
-/* Where the recording has not all steps of demand ITEM, those that it lacks. */
+/* Adds the steps of demand ITEM that the recording lacks. */
 static int
 move_demand(sorter *s, size_t item)
 {
@@ -114,7 +114,7 @@ move_marks(sorter *s)
     return error;
 }
 
-/* The step that the recording has at EVENT; false: none. */
+/* The recorded step at EVENT; false: none. */
 static bool
 recorded_step(const ml_workload *workload, size_t event, ml_step *out)
 {
@@ -140,7 +140,7 @@ recorded_step(const ml_workload *workload, size_t event, ml_step *out)
     return true;
 }
 
-/* Steps has room for all. */
+/* The schedule has room for all steps. */
 static void
 merge(const sorter *s, ml_schedule *schedule)
 {

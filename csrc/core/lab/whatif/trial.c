@@ -1,9 +1,8 @@
-/* A trial.  See trial.h.
+/* Runs a trial.  See trial.h.
  *
- * A demand's address in the model is kept by its number, so that frees find their
- * blocks however differently the model places them.  What waits for other streams is
- * completed where the recording completed it, or earlier where the model waits for
- * all streams. */
+ * The number of a demand leads to its address in the model, so frees find their blocks
+ * wherever the model places them.  A free that waits for other streams completes where
+ * the recording completed it, or earlier if the model synchronizes all streams. */
 #include "lab/whatif/trial.h"
 
 #include <stdlib.h>
@@ -12,22 +11,22 @@
 #include "lab/whatif/trial_driver.h"
 #include "ledger/replay/compare.h"
 
-/* No device has so much, and the model takes no more. */
+/* Above any device's memory, and the largest request that the model accepts. */
 #define REQUEST_MAX (UINT64_C(1) << 60)
 
 typedef struct trial {
     const ml_workload *workload;
     const ml_trial_options *options;
-    ml_schedule own; /* where the options have none */
+    ml_schedule own; /* if the options have none */
     const ml_schedule *schedule;
     ml_trial_driver driver;
     ml_allocator *allocator;
     const ml_allocator_stats *figures;
-    uint64_t *placed; /* of each demand, its address in the model; 0: it is not there */
-    uint32_t *pending; /* demands whose frees wait, or did */
+    uint64_t *placed;  /* owned; by demand, its address in the model; 0: not live */
+    uint32_t *pending; /* demands whose frees wait or waited */
     size_t pending_count;
     size_t pending_capacity;
-    uint64_t waits; /* for all streams that the model did so far */
+    uint64_t waits; /* synchronizations of all streams by the model so far */
     ml_trial_result result;
     bool ended;
 } trial;
@@ -53,7 +52,7 @@ follow_peaks(trial *t, size_t event)
     result->peak = figures->peak;
 }
 
-/* Where the model waited for all streams it completed what was pending. */
+/* When the model synchronizes all streams, it completes pending frees. */
 static void
 follow_waits(trial *t)
 {
@@ -80,7 +79,7 @@ run_out(trial *t, size_t event, uint64_t bytes)
 
 /* ---- Steps ---- */
 
-/* Asks for BYTES of demand ITEM, or of none; 0, ML_ALLOCATOR_OOM or ML_E*. */
+/* Requests BYTES for demand ITEM or for none; 0, ML_ALLOCATOR_OOM or ML_E*. */
 static int
 ask(trial *t, size_t event, uint64_t bytes, uint64_t stream, const uint32_t pool[2],
     uint64_t *addr)
@@ -122,7 +121,7 @@ step_alloc(trial *t, const ml_step *step)
     return result;
 }
 
-/* The free of demand ITEM waits. */
+/* Adds demand ITEM, whose free waits. */
 static int
 add_pending(trial *t, size_t item)
 {
@@ -153,7 +152,7 @@ step_complete(trial *t, uint32_t item)
     return ml_allocator_complete(t->allocator, addr);
 }
 
-/* Of memory that the program gave back. */
+/* The program gave memory back. */
 static int
 step_empty(trial *t, const ml_mark *mark)
 {
@@ -164,13 +163,13 @@ step_empty(trial *t, const ml_mark *mark)
         return result;
     }
     int result = ml_allocator_pool_empty(t->allocator, mark->pool);
-    /* That waited for streams, but not for what is pending here. */
+    /* This waited for streams, but not for this trial's pending frees. */
     t->waits = t->figures->counters.of[ML_SOURCE_COUNTER_num_sync_all_streams];
     return result;
 }
 
-/* Of a request that failed.  What was to come after it is not known: it is given
- * back. */
+/* A request failed in the recording.  What followed it is unknown, so its block is
+ * freed at once. */
 static int
 step_failure(trial *t, const ml_mark *mark)
 {
@@ -188,7 +187,7 @@ step_mark(trial *t, const ml_mark *mark)
 {
     if (mark->kind == ML_MARK_POOL_DONE) {
         int result = ml_allocator_pool_release(t->allocator, mark->pool);
-        return result == ML_EINVALID ? 0 : result; /* it was done before */
+        return result == ML_EINVALID ? 0 : result; /* already done */
     }
     int result =
         mark->kind == ML_MARK_OOM ? step_failure(t, mark) : step_empty(t, mark);
@@ -229,7 +228,7 @@ free_block(uint64_t from, uint64_t to)
     return (ml_block){.addr = from, .size = to - from, .state = ML_BLOCK_INACTIVE};
 }
 
-/* SEGMENT as it was, with demands from *NEXT on in it; BLOCKS is room for them. */
+/* Seeds the recorded SEGMENT, with demands from *NEXT on; BLOCKS is scratch room. */
 static int
 seed_segment(trial *t, const ml_segment *segment, size_t *next, ml_block *blocks)
 {
@@ -286,11 +285,11 @@ seed(trial *t)
         }
     }
     ml_free(blocks);
-    /* The recording says what no allocator does. */
+    /* The recording contradicts the allocator's rules. */
     return error == ML_EINVALID ? ML_EFORMAT : error;
 }
 
-/* Asks anew for what was there. */
+/* Requests the starting memory anew. */
 static int
 ask_start(trial *t)
 {
@@ -361,7 +360,7 @@ finish(trial *t)
 
 /* ---- The whole ---- */
 
-/* Until EVENT has had its effect. */
+/* Runs until EVENT has had its effect. */
 static int
 go(trial *t, size_t event)
 {

@@ -1,24 +1,24 @@
 /* The driver of a trial.  See trial_driver.h.
  *
- * At recorded addresses it plays the recording's driver: a segment gets the base that the
- * recording has for it, and where the recording gives memory back first, there is none left
- * until the model did that too.  Where the two part, that is counted, and both go on: what
- * the recording does not have is placed in address space of its own. */
+ * At recorded addresses it repeats the recording's driver.  A segment gets its recorded
+ * base.  Where the recording first gives memory back, there is none left until the
+ * model does so too.  Differences are counted, and both sides continue.  Unrecorded
+ * segments get address space of their own. */
 #include "lab/whatif/trial_driver.h"
 
 #include "base/base.h"
 
-/* Far above what a driver gives, so that nothing recorded lies in it. */
+/* Far above a driver's addresses, so that nothing recorded lies there. */
 #define SEGMENT_BASE (UINT64_C(1) << 56)
 #define SEGMENT_SPACE (UINT64_C(1) << 60)
 #define SPACE_BASE (UINT64_C(1) << 61)
 #define SPACE_SPACE (UINT64_C(1) << 61)
-/* Of addresses of blocks, which segments begin with. */
+/* Alignment of blocks' addresses, and of segments, which begin with blocks. */
 #define BLOCK_ALIGNMENT 512
-/* Segments, or pages, at once: some 256 GiB of small ones.  Finding room for one takes as long
- * as there are many, so that a recording of no real device must not have millions. */
+/* Most segments or pages at once, about 256 GiB of small ones.  The search for room
+ * grows with their number, so a forged recording must not have millions. */
 #define SEGMENTS_MAX ((size_t)1 << 17)
-/* Times that torch asks for one segment. */
+/* How often torch retries one segment. */
 #define REFUSALS_MAX 2
 
 /* ---- As recorded ---- */
@@ -30,8 +30,7 @@ is_of_segments(unsigned action)
            action == ML_ACTION_SEGMENT_MAP || action == ML_ACTION_SEGMENT_UNMAP;
 }
 
-/* The next event of segments in the step, until another is asked for; NULL: it has no
- * more. */
+/* The next segment event of the step, until the next call; NULL: none left. */
 static const ml_event *
 expected(ml_trial_driver *driver)
 {
@@ -47,7 +46,8 @@ expected(ml_trial_driver *driver)
     return &driver->expected;
 }
 
-/* Whether the recording does this next; if so it is done, else that is counted. */
+/* Whether this is the recording's next segment event.  If so it is consumed; else it is
+ * counted. */
 static bool
 follow(ml_trial_driver *driver, unsigned action, uint64_t addr, uint64_t bytes)
 {
@@ -125,7 +125,8 @@ has_room(const ml_trial_driver *driver, uint64_t bytes)
     return driver->used <= memory && bytes <= memory - driver->used;
 }
 
-/* Takes recorded addresses, unless they cannot be or are taken; whether it did. */
+/* Takes the recorded addresses, unless they are invalid or taken; returns whether it
+ * did. */
 static bool
 take(ml_trial_driver *driver, uint64_t addr, uint64_t bytes)
 {

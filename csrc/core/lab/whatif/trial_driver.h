@@ -1,8 +1,7 @@
-/* The driver of a trial: gives the allocator's model memory, where a placement puts it or
- * where the recording had it.
+/* The driver of a trial: gives the model memory at placed or recorded addresses.
  *
- * Owns how much memory there is and where, and whether the model took and gave back
- * segments as the recording did. */
+ * Owns the amount and place of memory, and whether the model took and gave back
+ * segments as recorded. */
 #ifndef ML_TRIAL_DRIVER_H
 #define ML_TRIAL_DRIVER_H
 
@@ -14,38 +13,39 @@
 typedef struct ml_trial_driver {
     const ml_trial_options *options; /* borrowed */
     const ml_device_trace *trace;    /* borrowed */
-    size_t placed;                   /* in the two that follow */
+    size_t placed;                   /* number in the next two */
     ml_placement *segments;          /* owned */
     ml_placement *spaces;            /* owned; of expandable segments */
     uint64_t used;                   /* bytes given */
     uint64_t calls;
     int error; /* 0, ML_ENOMEM, or ML_ELIMIT: more segments than any device has */
-    /* Of recorded addresses: the events of segments from NEXT to below UNTIL are what the
-     * model is to do in the present step. */
+    /* At recorded addresses: segment events from NEXT to below UNTIL belong to the
+     * current step. */
     size_t next;
-    ml_event expected; /* the next of them */
+    ml_event expected; /* the event at NEXT */
     size_t until;
     bool failing;      /* the step failed in the recording */
-    unsigned refusals; /* in the step */
+    unsigned refusals; /* refusals in the step */
     uint64_t mismatched_segments;
     ml_ranges
-        taken; /* owned; memory at recorded addresses, which a file may have overlap */
+        /* owned; memory at recorded addresses; a forged file may have overlaps */
+        taken;
 } ml_trial_driver;
 
-/* 0 or ML_ENOMEM; what fails leaves nothing to take down. */
+/* 0, or ML_ENOMEM with nothing to free. */
 int ml_trial_driver_init(ml_trial_driver *driver, const ml_workload *workload,
                          const ml_trial_options *options);
 void ml_trial_driver_fini(ml_trial_driver *driver);
 
-/* SEGMENT is there before the first step: 1, or 0 where it overlaps another, or an error
- * as above. */
+/* Adds SEGMENT before the first step.  1; 0 if it overlaps another; or an error as
+ * above. */
 int ml_trial_driver_seed(ml_trial_driver *driver, const ml_segment *segment);
 
-/* What the model is given; it lives as long as DRIVER. */
+/* The model's table of functions; valid as long as DRIVER. */
 ml_allocator_driver ml_trial_driver_table(ml_trial_driver *driver);
 
-/* A step of the model begins which in the recording came before event UNTIL and, with
- * FAILING, failed there; and ends. */
+/* Begin and end a step of the model.  In the recording it came before event UNTIL; with
+ * FAILING it failed there. */
 void ml_trial_driver_begin(ml_trial_driver *driver, size_t until, bool failing);
 void ml_trial_driver_end(ml_trial_driver *driver);
 

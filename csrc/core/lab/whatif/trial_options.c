@@ -1,15 +1,15 @@
-/* How a recorded run went.  See trial.h.
+/* The recorded run's conditions.  See trial.h.
  *
- * A recording has the allocator's settings, but neither the version of torch nor a limit
- * that set_per_process_memory_fraction() made.  The version shows in the order of free
- * blocks, a limit in what it refused or when garbage was collected. */
+ * A recording has the allocator's settings, but neither torch's version nor a limit by
+ * set_per_process_memory_fraction().  The order of free blocks shows the version.
+ * Refused requests and garbage collections show a limit. */
 #include <string.h>
 
 #include "base/base.h"
 #include "lab/whatif/trial.h"
 
-/* Of a device that the recording says nothing about; a power of two, so that fractions of
- * it are exact. */
+/* The device, if the recording does not tell it; a power of two, so that its fractions
+ * are exact. */
 #define DEVICE_BYTES (UINT64_C(1) << 37)
 #define CONF_MAX 4096
 
@@ -27,7 +27,7 @@ find_setting(const ml_recording *recording, const char *key, char kind)
     return NULL;
 }
 
-/* What the program was started with; changes that it made are in the other settings. */
+/* The settings at the program's start; the other settings include later changes. */
 static void
 parse_conf(const ml_recording *recording, ml_allocator_settings *settings)
 {
@@ -60,7 +60,7 @@ read_settings(const ml_recording *recording, unsigned version,
     }
 }
 
-/* A cap, as set_per_process_memory_fraction() makes it. */
+/* Sets a limit, as set_per_process_memory_fraction() does. */
 static void
 set_limit(ml_trial_options *options, uint64_t bytes)
 {
@@ -71,7 +71,7 @@ set_limit(ml_trial_options *options, uint64_t bytes)
     options->settings.memory_fraction = (double)bytes / (double)options->device_bytes;
 }
 
-/* The memory of the device, as a note tells it; 0: none does. */
+/* The device's memory from a note; 0: no such note. */
 static uint64_t
 noted_memory(const ml_workload *workload)
 {
@@ -86,7 +86,7 @@ noted_memory(const ml_workload *workload)
     return 0;
 }
 
-/* The most that the allocator can have been allowed; UINT64_MAX: nothing shows a limit. */
+/* The highest possible limit of the allocator; UINT64_MAX: no sign of a limit. */
 static uint64_t
 limit_of(const ml_workload *workload, double threshold)
 {
@@ -130,7 +130,7 @@ mismatches(const ml_trial_result *result)
            result->mismatched_blocks;
 }
 
-/* Tries OPTIONS; they and what came of them are kept if they agree better. */
+/* Tries OPTIONS; keeps them and their result if they agree better. */
 static int
 try(const ml_workload *workload, const ml_trial_options *options,
     ml_trial_options *best, ml_trial_result *out)
@@ -164,8 +164,8 @@ try_versions(const ml_workload *workload, ml_trial_options *best, ml_trial_resul
     return error;
 }
 
-/* Where garbage was collected the limit decides what went; it lies not far below that at
- * which the first went. */
+/* Limits to try.  Where garbage was collected, the limit decided what was released.  It
+ * lies little below the bytes at the first collection. */
 #define LIMITS_TRIED 24
 
 static int

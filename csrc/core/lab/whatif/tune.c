@@ -1,7 +1,7 @@
-/* Tuning.  See tune.h.
+/* Tunes.  See tune.h.
  *
- * A coarse grid over the settings that matter most, then from the best few of it one
- * setting at a time, until no single change makes it better. */
+ * Tries a coarse grid of the most important settings.  From its best few, it then
+ * changes one setting at a time, until no single change helps. */
 #include "lab/whatif/tune.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #define TRIALS_MAX 240
 #define TRIALS_MIN 40
-/* About half a minute's. */
+/* About half a minute of trials. */
 #define EVENTS_MAX UINT64_C(300000000)
 #define STARTS 3
 
@@ -34,15 +34,14 @@ ml_tune_is_better(const ml_trial_result *a, const ml_trial_result *b)
 
 /* ---- The search ---- */
 
-/* Whether RESULT is of a run that never ran short of memory, so that what reserves more is
- * worse. */
+/* Whether RESULT never ran short of memory, so that reserving more is worse. */
 static bool
 has_room(const ml_trial_result *result)
 {
     return result->ooms == 0 && result->retries == 0;
 }
 
-/* Whether it asks the driver so much more often that it is not to be advised. */
+/* Whether RESULT calls the driver too much more often to be advised. */
 static bool
 is_costly(const ml_tuner *t, const ml_trial_result *result)
 {
@@ -50,7 +49,8 @@ is_costly(const ml_tuner *t, const ml_trial_result *result)
     return base->ooms == 0 && result->driver_calls / 2 > base->driver_calls + 50;
 }
 
-/* Bytes that the best with so many SETTINGS reserves so far; UINT64_MAX: there is none. */
+/* Reserved bytes of the best candidate so far with SETTINGS changes; UINT64_MAX:
+ * none. */
 static uint64_t
 best_so_far(const ml_tuner *t, unsigned settings)
 {
@@ -66,7 +66,7 @@ best_so_far(const ml_tuner *t, unsigned settings)
     return best;
 }
 
-/* What reserves more at AT is worse than BYTES and not worth anything; 0: that is not so. */
+/* If AT reserves more than this, it is of no use; 0: no such bound. */
 static uint64_t
 enough_for(const ml_tuner *t, const uint8_t at[KNOB_COUNT], uint64_t bytes)
 {
@@ -82,7 +82,7 @@ enough_for(const ml_tuner *t, const uint8_t at[KNOB_COUNT], uint64_t bytes)
     return bytes > most ? bytes : most;
 }
 
-/* Bytes that the last of the best STARTS so far reserves; UINT64_MAX: there are fewer. */
+/* Reserved bytes of the worst of the best STARTS so far; UINT64_MAX: fewer so far. */
 static uint64_t
 last_start(const ml_tuner *t)
 {
@@ -120,7 +120,7 @@ try_grid(ml_tuner *t)
     return error;
 }
 
-/* From the candidate at *FROM to the best that differs in one setting; whether there was a
+/* Moves *FROM to the best candidate that differs in one setting; *BETTER: there was a
  * better one. */
 static int
 improve(ml_tuner *t, size_t *from, bool *better)
@@ -192,7 +192,7 @@ search(ml_tuner *t)
 
 /* ---- The choice ---- */
 
-/* Bytes below which a difference is worth nothing. */
+/* A smaller difference in bytes does not count. */
 static uint64_t
 least_worth(const ml_tuner *t)
 {
@@ -200,22 +200,21 @@ least_worth(const ml_tuner *t)
     return part > ML_PLACEMENT_GRANULE ? part : ML_PLACEMENT_GRANULE;
 }
 
-/* Whether A is better than B by more than is worth nothing, in whatever order the driver's
- * addresses come. */
+/* Whether A is better than B by enough, in every driver placement. */
 static bool
 is_worth(const ml_tuner *t, const ml_tuned *a, const ml_tuned *b)
 {
     if (a->result.ooms != 0 || b->result.ooms != 0) {
         return a->result.ooms == 0 && b->result.ooms != 0;
     }
-    /* Where memory ran short it is the limit that decides what is reserved. */
+    /* In a run short of memory, the limit decides the reserved bytes. */
     if (a->result.retries != 0 || b->result.retries != 0) {
         return a->result.retries <= b->result.retries / 2;
     }
     return a->high + least_worth(t) <= b->high;
 }
 
-/* Bit for each knob that is not at its default. */
+/* A bit for each knob that is not at its default. */
 static unsigned
 knobs_of(const ml_candidate *made)
 {
@@ -226,11 +225,12 @@ knobs_of(const ml_candidate *made)
     return knobs;
 }
 
-/* Whether TUNED is worth it beside OTHER, in all driver placements, which become known then. */
+/* Whether TUNED is better than OTHER by enough in all driver placements, which it
+ * measures. */
 static int
 settle(ml_tuner *t, ml_tuned *tuned, const ml_tuned *other, bool *worth)
 {
-    /* Of one placement it is known, and others make it no better. */
+    /* One placement is known; the others do not make it better. */
     tuned->low = tuned->high = tuned->result.peak.reserved;
     *worth = is_worth(t, tuned, other);
     if (!*worth) {
@@ -248,7 +248,7 @@ settle(ml_tuner *t, ml_tuned *tuned, const ml_tuned *other, bool *worth)
     return error;
 }
 
-/* The best of those that were tried with so many SETTINGS; NULL: there is none. */
+/* The best candidate tried with SETTINGS changes; NULL: none. */
 static const ml_candidate *
 best_with(const ml_tuner *t, unsigned settings)
 {
@@ -262,7 +262,7 @@ best_with(const ml_tuner *t, unsigned settings)
     return NULL;
 }
 
-/* Sets *OUT to the best with the fewest settings; NULL: nothing is worth it. */
+/* Sets *OUT to the fewest settings that are nearly the best; NULL: none is worth it. */
 static int
 choose(ml_tuner *t, const ml_candidate **out)
 {
@@ -286,7 +286,7 @@ choose(ml_tuner *t, const ml_candidate **out)
     return error;
 }
 
-/* Whether KNOBS of OTHERS, COUNT of them, are all in MADE. */
+/* Whether MADE has all KNOBS of one of the COUNT OTHERS. */
 static bool
 is_covered(const ml_candidate *made, const unsigned *others, size_t count)
 {
@@ -298,7 +298,7 @@ is_covered(const ml_candidate *made, const unsigned *others, size_t count)
     return false;
 }
 
-/* Of other choices, so that a long recording does not take long. */
+/* Most other choices tried in all placements, which takes long. */
 #define SETTLED_MAX 8
 
 static int
@@ -340,7 +340,7 @@ search_and_choose(ml_tuner *t)
     return error == 0 && best != NULL && !t->best_only ? choose_others(t, best) : error;
 }
 
-/* Where nothing fits: what would need the least. */
+/* If nothing fits: the settings that would need the least. */
 static int
 search_endless(ml_tuner *t)
 {
@@ -359,7 +359,7 @@ search_endless(ml_tuner *t)
     return error == 0 ? search_and_choose(t) : error;
 }
 
-/* The requests in use at once, in whole pages. */
+/* Bound: the requests in use at once, in whole pages. */
 static void
 bound_packing(ml_tune *tune)
 {
@@ -385,7 +385,7 @@ prepare(ml_tuner *t)
         (ml_tuned){.result = whatif->result, .low = whatif->low, .high = whatif->high};
 }
 
-/* Whatif is there. */
+/* The whatif is already made. */
 static int
 find_best(ml_tuner *t)
 {

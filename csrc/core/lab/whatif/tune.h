@@ -1,8 +1,7 @@
 /* Tuning: the allocator settings with which a recorded run would have reserved least.
  *
- * Owns which settings are tried and how one is preferred to another.  Every choice is
- * text as PYTORCH_CUDA_ALLOC_CONF has it, and what is told of it came of a trial of
- * that very text. */
+ * Owns which settings are tried, and the preference among them.  Every choice is text
+ * for PYTORCH_CUDA_ALLOC_CONF, and its figures come from a trial of that text. */
 #ifndef ML_TUNE_H
 #define ML_TUNE_H
 
@@ -12,7 +11,7 @@
 
 typedef struct ml_tuned {
     char conf[ML_TUNE_CONF_MAX]; /* "": torch's defaults */
-    unsigned settings;           /* that conf changes */
+    unsigned settings;           /* number of settings in conf */
     ml_trial_result result;
     uint64_t low; /* reserved peak, over driver placements */
     uint64_t high;
@@ -21,41 +20,41 @@ typedef struct ml_tuned {
 #define ML_TUNE_OTHERS_MAX 4
 
 typedef struct ml_tune {
-    ml_whatif
-        *whatif; /* owned; the recorded settings, with the memory that was asked for */
-    ml_tuned base; /* of these settings; conf is empty */
-    /* With the fewest settings of those whose result is not worth less than any other's, but
-     * for those that ask the driver more than twice as often as the base. */
+    ml_whatif *whatif; /* owned; the recorded settings, with the requested memory */
+    ml_tuned base;     /* those settings; conf is empty */
+    /* The fewest settings that are as good as any, without those that call the driver
+     * more than twice as often as the base. */
     ml_tuned best;
-    bool helps; /* best is worth more than base; else there is none */
+    bool helps; /* best is better than base by enough; else there is no best */
     bool
-        fits; /* best, or base where nothing helps, does not run out of memory.  Where no
-                   settings do, base and best are of as much memory as they need. */
-    /* Other settings than best's that are worth more than base, no more of them than best
-     * has, best first. */
+        /* best, or else base, does not run out of memory.  If nothing fits, both have
+         * the memory they need. */
+        fits;
+    /* Other settings better than base, with no more changes than best; best first. */
     ml_tuned others[ML_TUNE_OTHERS_MAX];
     size_t other_count;
-    unsigned trials;    /* that were made */
-    bool out_of_trials; /* before there was nothing better near the best */
+    unsigned trials;    /* number of trials */
+    bool out_of_trials; /* the search ended before it was complete */
     uint64_t packed;    /* bytes: no allocator can reserve less for these requests */
     uint64_t
-        freed_soon; /* peak of allocated bytes if each block were freed after its last
-                            use; UINT64_MAX: the recording does not know uses */
+        /* allocated peak if each block were freed after its last use; UINT64_MAX: no
+         * last uses recorded */
+        freed_soon;
 } ml_tune;
 
-/* What fits is better than what does not, then what seldom ran short of memory, then what
- * reserves less, where differences below 0.5 % of the base, or 2 MiB, are none.  Arguments and
- * results as ml_whatif_new. */
+/* Prefers what fits, then what seldom ran short of memory, then what reserves less.
+ * Differences below 0.5 % of the base, or 2 MiB, do not count.  Arguments and results
+ * as ml_whatif_new. */
 int ml_tune_new(const ml_recording *recording, size_t device, uint64_t memory,
                 ml_tune **out);
 void ml_tune_free(ml_tune *tune); /* takes NULL */
-/* The best alone, of the recorded run, as ml_whatif_of has it: CONF is filled in where
- * *HELPS.  As ml_tune_new. */
+/* Only the best, of the recorded run, in the form of ml_whatif_of.  Fills in CONF if
+ * *HELPS.  Returns as ml_tune_new. */
 int ml_tune_best(ml_workload *workload, const ml_trial_options *own,
                  const ml_trial_result *check, char conf[ML_TUNE_CONF_MAX],
                  bool *helps);
 
-/* Whether A is the better result by that. */
+/* Whether A is the better result by this preference. */
 bool ml_tune_is_better(const ml_trial_result *a, const ml_trial_result *b);
 
 #endif

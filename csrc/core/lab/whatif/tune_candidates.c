@@ -12,8 +12,8 @@
 
 typedef struct knob_rule {
     const char *key;
-    unsigned since;              /* version of torch */
-    unsigned values[VALUES_MAX]; /* 0 ends them, but for the first */
+    unsigned since;              /* first version of torch */
+    unsigned values[VALUES_MAX]; /* ended by 0, except the first */
 } knob_rule;
 
 static const knob_rule rules[KNOB_COUNT] = {
@@ -22,11 +22,11 @@ static const knob_rule rules[KNOB_COUNT] = {
     [KNOB_DIVISIONS] = {"roundup_power2_divisions", 0, {0, 2, 4, 8, 16, 32}},
     [KNOB_ROUNDING] = {"max_non_split_rounding_mb", 0, {0, 32, 64, 128, 256, 512}},
     [KNOB_LARGE] = {"large_segment_size_mb", 211, {0, 12, 16, 32, 64, 128, 256}},
-    /* In hundredths.  Only with a limit on the process. */
+    /* In hundredths.  It needs a limit on the process. */
     [KNOB_COLLECT] = {"garbage_collection_threshold", 0, {0, 60, 80, 90}},
 };
 
-/* A limit for a process that has none, with which garbage is collected. */
+/* A limit for garbage collection, if the process has none. */
 #define LIMIT "per_process_memory_fraction:0.95"
 
 static void
@@ -87,7 +87,7 @@ ml_candidate_values(const ml_tuner *t, unsigned knob)
     return count;
 }
 
-/* Whether torch would take it, and it says something that fewer settings do not. */
+/* Whether torch accepts it, and no part of it is without effect. */
 static bool
 is_sensible(const uint8_t at[KNOB_COUNT])
 {
@@ -99,7 +99,7 @@ is_sensible(const uint8_t at[KNOB_COUNT])
            (rounding == 0 || (split != 0 && rounding >= least));
 }
 
-/* The options of CONF. */
+/* Options with the settings of CONF. */
 int
 ml_candidate_options(const ml_tuner *t, const char *conf, ml_trial_options *out)
 {
@@ -194,7 +194,7 @@ rounds_alike(const ml_tuner *t, const ml_allocator_settings *a,
     return true;
 }
 
-/* Whether a trial of SETTINGS takes every step as that of MADE did. */
+/* Whether a trial of SETTINGS would take the same steps as that of MADE. */
 static bool
 runs_alike(const ml_tuner *t, const ml_candidate *made,
            const ml_allocator_settings *settings)
@@ -213,7 +213,7 @@ runs_alike(const ml_tuner *t, const ml_candidate *made,
            rounds_alike(t, settings, &made->tried);
 }
 
-/* Whether ADDED, the newest, is settled by a trial before it, whose result it then has. */
+/* Whether an earlier trial settles ADDED, the newest; ADDED then gets its result. */
 static bool
 is_settled(const ml_tuner *t, ml_candidate *added)
 {

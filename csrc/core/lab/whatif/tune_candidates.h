@@ -1,13 +1,13 @@
-/* The candidates of tuning: which settings are tried, and what came of each.
+/* The candidates of tuning: the settings tried, and their results.
  *
- * Owns the lists of values, their text, and the trials: none is made whose outcome one
- * before it settles. */
+ * Owns the lists of values, their text, and the trials.  A trial is skipped if an
+ * earlier one settles its outcome. */
 #ifndef ML_TUNE_CANDIDATES_H
 #define ML_TUNE_CANDIDATES_H
 
 #include "lab/whatif/tune.h"
 
-/* Each setting has a list of values, of which the first, 0, is torch's default. */
+/* Each setting has a list of values; the first, 0, is torch's default. */
 enum knob {
     KNOB_EXPANDABLE,
     KNOB_SPLIT,
@@ -18,12 +18,12 @@ enum knob {
     KNOB_COUNT
 };
 
-/* torch from which a limit can be set by text. */
+/* First torch in which text can set a limit. */
 #define ML_CANDIDATE_LIMIT_SINCE 210
 
 typedef struct ml_candidate {
     uint8_t at[KNOB_COUNT]; /* index into values */
-    uint64_t enough;        /* of its trial */
+    uint64_t enough;        /* limit of its trial */
     ml_allocator_settings tried;
     ml_tuned tuned;
 } ml_candidate;
@@ -32,29 +32,29 @@ typedef struct ml_tuner {
     ml_tune *tune;
     uint64_t memory;
     unsigned budget;
-    bool best_only;      /* what is not the best may stay unknown */
+    bool best_only;      /* results other than the best may stay unknown */
     bool collects;       /* collecting garbage may be tried */
-    bool needs_limit;    /* and needs a limit of its own */
+    bool needs_limit;    /* garbage collection needs a limit of its own */
     bool endless;        /* memory */
     ml_candidate *tried; /* owned */
     size_t count;
     size_t capacity;
-    uint64_t *sizes; /* owned; of all requests, each once */
+    uint64_t *sizes; /* owned; the distinct sizes of all requests */
     size_t size_count;
 } ml_tuner;
 
-/* So many values KNOB has. */
+/* The number of KNOB's values. */
 unsigned ml_candidate_values(const ml_tuner *tuner, unsigned knob);
-/* That AT was tried before; NULL: it was not. */
+/* The earlier trial of AT; NULL: none. */
 const ml_candidate *ml_candidate_find(const ml_tuner *tuner,
                                       const uint8_t at[KNOB_COUNT]);
-/* The options of CONF. */
+/* Options with the settings of CONF. */
 int ml_candidate_options(const ml_tuner *tuner, const char *conf,
                          ml_trial_options *out);
-/* Tries AT unless that was done, as far as it reserves ENOUGH bytes at most (0: always); 0
+/* Tries AT, unless tried before, while it reserves at most ENOUGH bytes (0: always).  0
  * or ML_E*. */
 int ml_candidate_try(ml_tuner *tuner, const uint8_t at[KNOB_COUNT], uint64_t enough);
-/* Settings that AT changes. */
+/* The number of settings that AT changes. */
 unsigned ml_candidate_settings(const ml_tuner *tuner, const uint8_t at[KNOB_COUNT]);
 
 #endif

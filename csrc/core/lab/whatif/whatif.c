@@ -1,11 +1,11 @@
-/* What if.  See whatif.h. */
+/* Answers what if.  See whatif.h. */
 #include "lab/whatif/whatif.h"
 
 #include <stdio.h>
 
 #include "base/base.h"
 
-/* Driver placements that are tried: the likeliest, up, down, and drawn ones. */
+/* Driver placements tried: the likeliest, up, down, and random ones. */
 #define SHUFFLES 4
 
 static uint64_t
@@ -66,7 +66,7 @@ ml_whatif_options(const ml_whatif *whatif, uint64_t memory, ml_trial_options *op
     if (memory != ML_WHATIF_RECORDED) {
         options->memory_bytes = memory;
         options->device_bytes = memory;
-        /* A process that had a limit has this one. */
+        /* A process with a limit has this one. */
         if (own->settings.limited &&
             settings->memory_fraction == own->settings.memory_fraction) {
             settings->memory_fraction = 1;
@@ -77,8 +77,8 @@ ml_whatif_options(const ml_whatif *whatif, uint64_t memory, ml_trial_options *op
     options->device_bytes = own->device_bytes;
     settings->limited = own->settings.limited;
     settings->memory_fraction = own->settings.memory_fraction;
-    /* Of a limit between bounds the lower one: so much there was for certain.  Where garbage
-     * was collected it is known better. */
+    /* Of the bounds of a limit, the lower one: that much was certainly available.  A
+     * garbage collection gives a better figure. */
     if (settings->limited && whatif->workload->limit == UINT64_MAX &&
         own->settings.gc_threshold <= 0) {
         settings->memory_fraction =
@@ -108,7 +108,7 @@ ml_whatif_freed_soon(const ml_whatif *whatif, uint64_t *peak)
     return error;
 }
 
-/* The settings of CONF, which starts from those of the same torch. */
+/* The settings of CONF, on top of the same torch's defaults. */
 static int
 parse(ml_whatif *whatif, const char *conf, uint64_t memory, char *problem,
       size_t problem_bytes)
@@ -127,7 +127,7 @@ parse(ml_whatif *whatif, const char *conf, uint64_t memory, char *problem,
     return error;
 }
 
-/* Whether the trial's limit is the recorded one, of which only bounds are known. */
+/* Whether the trial's limit is the recorded one, known only by bounds. */
 static bool
 is_limit_inferred(const ml_whatif *whatif)
 {

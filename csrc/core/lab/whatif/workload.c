@@ -1,15 +1,14 @@
-/* A workload.  See workload.h.
+/* Makes a workload.  See workload.h.
  *
- * Whether it was the program that gave cached memory back, or the allocator in want of
- * memory, does not stand in the events: only the releases do.  The allocator releases
- * inside a request alone, and only before it takes new memory for it or fails.  So
- * releases that a request follows which took no new memory were the program's
- * (torch.cuda.empty_cache()), as are those before a free.  Of the others it was the
- * allocator where it had reason: where a limit could have refused what was wanted, or
- * collecting garbage was set.
+ * Events show releases of cached memory, but not whether the program or the allocator
+ * caused them.  The allocator releases only inside a request, before it takes new
+ * memory or fails.  Releases before a free, or before a request that took no new
+ * memory, are therefore the program's: torch.cuda.empty_cache().  The others are the
+ * allocator's if it had a reason: a limit could have refused the request, or garbage
+ * collection was set.
  *
- * Nor does it stand there when a CUDA graph or a torch.cuda.MemPool ended, after which the
- * memory of its pool may go back: what of a pool goes back had ended by then. */
+ * Events do not show either when a CUDA graph or a torch.cuda.MemPool ended.  The
+ * memory of its pool may then go back, so a pool with releases had ended by then. */
 #include "lab/whatif/workload.h"
 
 #include <string.h>
@@ -31,14 +30,14 @@ ml_doubt_text(unsigned doubt)
 
 #define THRESHOLD "garbage_collection_threshold"
 
-/* Releases that wait for what follows. */
+/* Releases whose cause the next events decide. */
 typedef struct run {
-    size_t first;      /* event; ML_NO_EVENT: there are none */
-    size_t end;        /* event after those that directly follow it */
+    size_t first;      /* event; ML_NO_EVENT: none */
+    size_t end;        /* event after the run of releases */
     uint64_t reserved; /* before it */
-    bool grew;         /* memory was taken after it */
-    bool of_many;      /* pools, or of the default one */
-    uint32_t pool[2];  /* the last private one of which some is */
+    bool grew;         /* the allocator took memory after it */
+    bool of_many;      /* of several pools, or of the default one */
+    uint32_t pool[2];  /* the last private pool among them */
 } run;
 
 typedef struct builder {
@@ -49,7 +48,7 @@ typedef struct builder {
     ml_event_cursor cursor;
     size_t mark_capacity;
     run run;
-    bool collects; /* garbage, from a threshold on */
+    bool collects; /* garbage collection is set */
 } builder;
 
 /* ---- Before the first event ---- */
@@ -78,7 +77,7 @@ stream_at(const ml_workload *workload, uint64_t addr, uint32_t pool[2])
     return workload->segments[at].stream;
 }
 
-/* The segments and the demands that there are at the start. */
+/* Takes the segments and demands of the start. */
 static int
 take_start(builder *b)
 {
@@ -121,7 +120,7 @@ take_start(builder *b)
 
 /* ---- Demands ---- */
 
-/* That of row INDEX of the lifetimes. */
+/* The demand of row INDEX of the lifetimes. */
 static ml_demand *
 demand_of(const builder *b, size_t index)
 {
@@ -131,8 +130,8 @@ demand_of(const builder *b, size_t index)
                                               : workload->of_event[row->birth - 1] - 1];
 }
 
-/* The demand that the next event ends: a free does, and an allocation in the place of a block
- * in use; NULL: none. */
+/* The demand that the next event ends, by a free or by an allocation in its place;
+ * NULL: none. */
 static ml_demand *
 find_ended(const builder *b)
 {
@@ -155,8 +154,8 @@ find_ended(const builder *b)
     return NULL;
 }
 
-/* The pool of an event that does not say it: that of the segment at the end which holds
- * ADDR, unless that came after event INDEX. */
+/* Infers a missing pool of an event: that of the final segment at ADDR, unless it came
+ * after event INDEX. */
 static void
 infer_pool(const builder *b, const size_t *since, size_t index, uint64_t addr,
            uint32_t pool[2])
@@ -165,7 +164,7 @@ infer_pool(const builder *b, const size_t *since, size_t index, uint64_t addr,
     size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
                                 trace->segment_count, addr);
     if (at == trace->segment_count || trace->segments[at].addr != addr) {
-        at--; /* of 0: above any count */
+        at--; /* 0 wraps above any count */
     }
     if (at >= trace->segment_count || since[at] > index) {
         return;
@@ -246,7 +245,7 @@ add_mark(builder *b, ml_mark mark)
     return error;
 }
 
-/* What the run OF gave back, by what the program did: KIND. */
+/* Marks what the run OF gave back as KIND of the program. */
 static int
 mark_run(builder *b, const run *of, enum ml_mark_kind kind)
 {
@@ -262,7 +261,7 @@ has_pool(const run *of)
     return of->pool[0] != 0 || of->pool[1] != 0;
 }
 
-/* What the allocator asks of the driver for a request of BYTES. */
+/* The bytes that the allocator requests from the driver for BYTES. */
 static uint64_t
 segment_bytes(const ml_allocator_rules *rules, uint64_t bytes)
 {
@@ -278,7 +277,7 @@ note_refusal(ml_workload *workload, uint64_t reserved, uint64_t wanted)
     }
 }
 
-/* Whether the allocator itself released what ENDED did, for a request of BYTES. */
+/* Whether the allocator itself made the releases of ENDED, for a request of BYTES. */
 static bool
 was_in_want(builder *b, const run *ended, uint64_t bytes)
 {
@@ -296,7 +295,7 @@ was_in_want(builder *b, const run *ended, uint64_t bytes)
     return b->collects;
 }
 
-/* What was released before EVENT, or the end (NULL), is settled. */
+/* Decides the cause of the releases before EVENT, or before the end (NULL). */
 static int
 end_run(builder *b, const ml_event *event)
 {
@@ -318,7 +317,7 @@ end_run(builder *b, const ml_event *event)
                     ended.of_many ? ML_MARK_EMPTY_CACHE : ML_MARK_EMPTY_POOL);
 }
 
-/* Memory of EVENT's pool goes back.  The default pool comes first where all do. */
+/* EVENT's pool gives memory back.  If all pools do, the default one comes first. */
 static int
 follow_release(builder *b, size_t index, const ml_event *event)
 {
@@ -357,7 +356,8 @@ follow_run(builder *b, size_t index, const ml_event *event)
 static int
 take_oom(builder *b, size_t index, const ml_event *event)
 {
-    /* The event tells the rounded bytes, and as its address what the device had left. */
+    /* An OOM event has the rounded bytes, and in its address the device's free
+     * bytes. */
     ml_workload *workload = b->workload;
     uint64_t reserved = b->walk.reserved;
     uint64_t wanted = segment_bytes(&workload->recording->rules, event->size);
@@ -376,8 +376,8 @@ take_oom(builder *b, size_t index, const ml_event *event)
                                        .kind = ML_MARK_OOM});
 }
 
-/* What the notes say of the last out of memory: the process may have been allowed less than
- * the device had. */
+/* Reads the notes of the last out of memory: the process may have had a limit below the
+ * device's memory. */
 static void
 take_limit(ml_workload *workload)
 {
@@ -443,7 +443,7 @@ take_event(builder *b, const size_t *since, size_t index)
     return error;
 }
 
-/* Of each segment at the end, the event with which it came; 0 where it was there. */
+/* By segment at the end, the event that made it; 0: there from the start. */
 static size_t *
 find_comings(const ml_device_trace *trace)
 {
@@ -461,7 +461,7 @@ find_comings(const ml_device_trace *trace)
     return since;
 }
 
-/* The peaks, and whether a request failed, which the rest goes by. */
+/* Finds the peaks, and whether a request failed; the later steps need both. */
 static void
 look_ahead(builder *b)
 {

@@ -1,9 +1,8 @@
-/* When the demands of a workload were last used, as far as the recording tells; and what if
- * each had been freed right then. */
+/* The last uses of a workload's demands, if recorded, and frees moved to them. */
 #include "lab/whatif/workload.h"
 
-/* Of a demand that a free names, the free tells; of one that is live at the end, the list of
- * what is live there. */
+/* A freed demand's last use is in its free; that of a live one, in the list of live
+ * blocks at the end. */
 static uint64_t
 recorded_use(const ml_workload *workload, const ml_demand *demand)
 {
@@ -20,7 +19,7 @@ ml_workload_take_uses(ml_workload *workload)
     for (size_t i = 0; i < workload->count; i++) {
         ml_demand *demand = &workload->demands[i];
         uint64_t last = recorded_use(workload, demand);
-        /* Before its birth it was another block's that lay there. */
+        /* Before its birth, another block had the address. */
         bool known =
             last != UINT64_MAX && (demand->born == ML_NO_EVENT || last > demand->born);
         demand->last_used = known ? (size_t)last : ML_NO_EVENT;
@@ -37,7 +36,7 @@ ml_workload_free_at_last_use(ml_workload *workload)
             continue;
         }
         known++;
-        /* One that lived to the end may have been used after the last event. */
+        /* A demand live at the end may have been used after the last event. */
         if (demand->last_used < workload->trace->event_count &&
             (demand->freed == ML_NO_EVENT || demand->last_used < demand->freed)) {
             demand->freed = demand->last_used;

@@ -1,6 +1,6 @@
-/* Comparing memory.  See compare.h.
+/* Compares memory.  See compare.h.
  *
- * Both sides come by address: where one is behind, the other lacks what it has. */
+ * Both sides come by address: if one lags, the other lacks its item. */
 #include "ledger/replay/compare.h"
 
 int

@@ -11,7 +11,7 @@ typedef struct ml_comparison {
     const ml_device_trace *trace; /* borrowed */
     size_t segment;
     size_t block;
-    uint64_t mismatched_segments; /* that only one of the two has, or otherwise */
+    uint64_t mismatched_segments; /* on one side only, or different */
     uint64_t mismatched_blocks;
 } ml_comparison;
 

@@ -1,4 +1,4 @@
-/* A recording without some of its events.  See event_filter.h. */
+/* Removes some events of a recording.  See event_filter.h. */
 #include "ledger/replay/event_filter.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 /* ---- What is not freed ---- */
 
-/* The events, plus 1, that are open at an address; 0: none. */
+/* The open events at an address, plus 1; 0: none. */
 typedef struct open_block {
     uint64_t addr;
     size_t alloc;
@@ -73,7 +73,7 @@ pair_up(pairing *p, const ml_device_trace *trace)
             block->request = 0;
         }
         else if (block->alloc == 0) {
-            /* It was there before. */
+            /* It existed before. */
         }
         else if (event->action == ML_ACTION_FREE_REQUESTED) {
             block->request = i + 1;
@@ -90,7 +90,7 @@ pair_up(pairing *p, const ml_device_trace *trace)
     return 0;
 }
 
-/* Closes the ranks; a tag's position counts the events before it. */
+/* Removes the marked events; a tag's position counts the events before it. */
 static void
 drop_gone(ml_device_trace *trace, const bool *gone)
 {
@@ -106,12 +106,12 @@ drop_gone(ml_device_trace *trace, const bool *gone)
         }
     }
     trace->event_count = kept;
-    /* Last uses are distances in events. */
+    /* Last uses are distances in events, and now wrong. */
     trace->use_count = 0;
 }
 
-/* Writes down what each block occupies, which follows from the blocks around it: these may
- * be gone soon. */
+/* Stores each block's size, which follows from its neighbours: these may be removed
+ * later. */
 static int
 measure_blocks(const ml_recording *recording, size_t device)
 {
@@ -155,8 +155,8 @@ ml_event_filter_unfreed(ml_recording *recording)
 
 /* ---- Segments as blocks ---- */
 
-/* Pages are mapped and unmapped in runs that need not be the same: a run is cut wherever
- * another one begins or ends. */
+/* Pages may be mapped and unmapped in different runs: a run is cut wherever another
+ * begins or ends. */
 typedef struct edges {
     uint64_t *at; /* owned; sorted, each once */
     size_t count;
@@ -168,7 +168,7 @@ typedef struct column {
     size_t capacity;
 } column;
 
-/* Runs that overlap in all ways make a square of pieces. */
+/* Runs that overlap each other in all ways give a quadratic number of pieces. */
 #define MOST_PIECES(runs) (UINT64_C(16) * (runs) + (1u << 20))
 
 static int
@@ -281,7 +281,7 @@ convert_events(const ml_device_trace *trace, const edges *e, column *c)
 typedef struct memory {
     ml_segment *segments; /* owned */
     size_t segment_capacity;
-    ml_block *blocks; /* owned; one of each segment */
+    ml_block *blocks; /* owned; one for each segment */
     size_t block_capacity;
     size_t count;
 } memory;
@@ -316,7 +316,7 @@ convert_memory(const ml_device_trace *trace, const edges *e, memory *m)
     for (size_t i = 0; i < trace->segment_count && error == 0; i++) {
         ml_segment segment = trace->segments[i];
         uint64_t end = segment.addr + segment.total;
-        /* Segments of a file may overlap. */
+        /* Segments of a forged file may overlap. */
         uint64_t low =
             m->count == 0 ? 0
                           : m->blocks[m->count - 1].addr + m->blocks[m->count - 1].size;

@@ -11,9 +11,9 @@
  * allocations that are live at the end stay. */
 int ml_event_filter_unfreed(ml_recording *recording);
 
-/* Replaces all allocations by the segments as blocks: a recording of the memory that
- * the driver gave and got back.  In an expandable segment each run of pages that came
- * and went together is a block. */
+/* Replaces all allocations by the segments as blocks: a recording of the driver's
+ * memory.  In an expandable segment, each run of pages mapped and unmapped together is
+ * a block. */
 int ml_event_filter_segments(ml_recording *recording);
 
 #endif

@@ -1,12 +1,12 @@
-/* A replay of one device.  See replay.h; what it starts from is in replay_start.c. */
+/* Replays one device.  See replay.h; replay_start.c finds the start. */
 #include "ledger/replay/replay.h"
 
 #include "base/base.h"
 #include "ledger/replay/compare.h"
 #include "ledger/replay/replay_start.h"
 
-/* A state is kept behind so many events at least, and so many for each byte that it has:
- * 4 bytes an event at most. */
+/* Fewest events between kept states, and fewest for each byte of a state: at most 4
+ * bytes an event. */
 #define STATE_EVENTS 4096
 #define STATE_BYTES_PER_EVENT 4
 
@@ -19,7 +19,7 @@ struct ml_replay {
     ml_event event;
     uint64_t misfits;
     uint64_t mismatched_addresses;
-    bool fits; /* the last event did */
+    bool fits; /* whether the last event fitted */
 };
 
 /* ---- Going forward ---- */
@@ -49,7 +49,7 @@ ml_replay_next(ml_replay *replay)
     return &replay->event;
 }
 
-/* The memory before the first event into the ledger. */
+/* Puts the memory before the first event into the ledger. */
 static int
 seed(ml_replay *replay)
 {
@@ -58,7 +58,8 @@ seed(ml_replay *replay)
     size_t range_count =
         replay->start->rules.has_segments ? replay->start->range_count : 0;
     for (size_t i = 0; i <= range_count; i++) {
-        /* Blocks before this range are in none, as are those after the last. */
+        /* Blocks before this range are in no range, and neither are those after the
+         * last. */
         uint64_t low = UINT64_MAX;
         uint64_t high = 0;
         if (i < range_count) {
@@ -95,7 +96,7 @@ seed(ml_replay *replay)
     return 0;
 }
 
-/* The last state at or before POSITION; NULL: none is kept. */
+/* The last kept state at or before POSITION; NULL: none. */
 static const ml_replay_state *
 state_before(const ml_replay_start *start, size_t position)
 {
@@ -163,7 +164,7 @@ ml_replay_from(const ml_replay_start *start, ml_replay **out)
     }
     replay->start = start;
     ml_event_cursor_init(&replay->cursor, &start->trace->events, ML_EVENT_ALL);
-    /* An allocation adds two blocks at most, itself and the rest of its segment. */
+    /* An allocation adds at most two blocks, itself and the rest of its segment. */
     int error = ml_ledger_new(
         &replay->ledger, &start->rules,
         2 * (start->block_count + start->range_count + start->trace->event_count) + 1);
@@ -180,7 +181,7 @@ ml_replay_from(const ml_replay_start *start, ml_replay **out)
 
 /* ---- The start ---- */
 
-/* An allocation at ADDR follows: the block in use before it ends there. */
+/* An allocation at ADDR follows, so the block in use before it ends there. */
 static void
 settle_size(const ml_replay *replay, ml_replay_start *start, uint64_t addr)
 {

@@ -15,16 +15,16 @@
 typedef struct ml_replay ml_replay;
 typedef struct ml_replay_start ml_replay_start;
 
-/* How well the replay agrees with the recording; in items but for uncertain_bytes. */
+/* How well the replay agrees with the recording; items, except uncertain_bytes. */
 typedef struct ml_replay_result {
     uint64_t events;
-    uint64_t misfits;              /* events that did not fit the blocks there were */
+    uint64_t misfits;              /* events that contradicted the blocks */
     uint64_t mismatched_addresses; /* of these, allocations without a free block */
-    uint64_t mismatched_blocks;    /* that differ at the end, in either */
+    uint64_t mismatched_blocks;    /* different at the end, on either side */
     uint64_t mismatched_segments;  /* likewise */
-    uint64_t uncertain_blocks;     /* in use before the first event, of an open size */
-    uint64_t uncertain_bytes;      /* by which these could be larger, at most */
-    bool compared;                 /* whether the recording has its memory at the end */
+    uint64_t uncertain_blocks; /* in use before the first event, of uncertain size */
+    uint64_t uncertain_bytes;  /* the most by which these could be larger */
+    bool compared;             /* whether the recording has its memory at the end */
 } ml_replay_result;
 
 /* RECORDING is borrowed and outlives the replay.  0, ML_EINVALID for a DEVICE that it

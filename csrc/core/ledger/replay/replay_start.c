@@ -1,13 +1,14 @@
-/* The memory of a device before a recording's first event.  See replay_start.h.
+/* Finds the memory of a device before a recording's first event.  See replay_start.h.
  *
- * Undoing goes backwards over the events with two sets: the segments, in a ledger of
- * their own that is told the opposite of each event, and the blocks in use.  A completed
- * free puts a block back whose size may be unknown; it is inferred at the end, when its
- * neighbours are known.  A rest of up to 1 MiB behind a block of the large pool is its
- * slack, because no free block as small as that can be there.  Behind a larger rest the
- * block may still have slack; then what is allocated next in that rest shows where the
- * block ends, because free neighbours are always merged: every allocation is at the
- * start of a free block, so the block in use before it ends there. */
+ * It undoes the events from the last to the first, with two sets: the segments, in a
+ * ledger of their own that gets the opposite of each event; and the blocks in use.  An
+ * undone free restores a block whose size may be unknown.  The size is inferred at the
+ * end, when its neighbours are known.
+ *
+ * A rest of up to 1 MiB after a block of the large pool is its slack, because such a
+ * small free block cannot exist there.  Before a larger rest, the block may still have
+ * slack.  Then the next allocation in that rest shows the block's end: free neighbours
+ * are always merged, and every allocation is at the start of a free block. */
 #include "ledger/replay/replay_start.h"
 
 #include "base/base.h"
@@ -28,7 +29,7 @@ find_range(const ml_replay_start *start, uint64_t addr)
 
 /* ---- Undoing ---- */
 
-/* Adds a block in use of SIZE bytes, 0 if that is to be inferred. */
+/* Adds a block in use of SIZE bytes; 0: to be inferred. */
 static int
 revive(ml_blocks *live, const ml_event *event, uint8_t state)
 {
@@ -130,7 +131,7 @@ keep_block(void *context, const ml_block *block, uint64_t birth)
     return 0;
 }
 
-/* Gives initial block I of unknown size its own. */
+/* Infers the size of initial block I. */
 static void
 infer_size(ml_replay_start *start, size_t i)
 {

@@ -30,8 +30,8 @@ struct ml_replay_start {
     ml_block *blocks;
     size_t block_count;
     size_t block_capacity;
-    uint64_t *doubts; /* owned; of each block, the bytes by which it could be larger; 0
-                         where its size is settled */
+    /* owned; by block, the bytes by which it could be larger; 0: its size is certain */
+    uint64_t *doubts;
     ml_replay_state *states; /* owned; by position */
     size_t state_count;
     size_t state_capacity;

@@ -1,5 +1,5 @@
-/* The events of a source that no lock orders as one history, and the memory at its end.
- * See unordered_events.h. */
+/* Merges the events of an unordered source into one history, and finds the memory at
+ * its end.  See unordered_events.h. */
 #include "ledger/replay/unordered_events.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 /* ---- Events ---- */
 
-/* The two events of one free carry the same time, and may lie in two lanes. */
+/* The two events of a free have the same time, and may be in two lanes. */
 static bool
 comes_before(const ml_event *a, const ml_event *b)
 {
@@ -56,7 +56,7 @@ ml_unordered_events_sort(ml_event *events, size_t count)
 
 /* ---- Memory ---- */
 
-/* Addresses of which it is settled whether they are live, and the segments that are. */
+/* Addresses whose state is decided, and the live segments. */
 typedef struct settled {
     ml_intern table;
     uint64_t *addresses; /* owned; by id of the table */
@@ -78,7 +78,7 @@ has_address(const void *context, uint32_t id)
     return wanted->among->addresses[id] == wanted->addr;
 }
 
-/* 1 where ADDR was settled before; 0 where it is from now on; or ML_E*. */
+/* 1: ADDR was decided before; 0: it is from now on; or ML_E*. */
 static int
 settle(settled *all, uint64_t addr)
 {
@@ -101,7 +101,7 @@ static int
 add_segment(settled *all, const ml_segment *segment)
 {
     if (segment->total > UINT64_MAX - segment->addr) {
-        /* No memory ends there: a file may say anything. */
+        /* No memory ends there: a forged file. */
         return 0;
     }
     int result = ml_grow((void **)&all->segments, &all->segment_capacity,
@@ -112,7 +112,7 @@ add_segment(settled *all, const ml_segment *segment)
     return result;
 }
 
-/* The segment that EVENT, the last of its address, leaves behind. */
+/* The segment left by EVENT, the last of its address. */
 static ml_segment
 segment_after(const ml_event *event)
 {
@@ -145,7 +145,7 @@ settle_all(settled *all, const ml_device_trace *trace)
             result = add_segment(all, &segment);
         }
     }
-    /* The walk may have met an address twice, freed and allocated again meanwhile: the
+    /* The walk may have met an address twice, freed and allocated again in between: the
      * later one counts. */
     for (size_t i = trace->segment_count; i-- > 0 && result >= 0;) {
         result = settle(all, trace->segments[i].addr);

@@ -1,11 +1,11 @@
-/* A difference as a page.  See difference_page.h. */
+/* Writes a difference as a page.  See difference_page.h. */
 #include "show/draw/difference_page.h"
 
 #include <string.h>
 
 #include "base/base.h"
 
-/* Rows of a table; what is beyond is summed. */
+/* Rows of a table; further rows are summed. */
 #define MOST_ROWS 200
 
 static const char slack[] = "blocks larger than was asked for, not split";
@@ -28,7 +28,7 @@ put_text(ml_buffer *out, ml_string text)
     ml_markup_text(out, text.bytes, text.length);
 }
 
-/* TEXT is ours; with spaces for underscores. */
+/* Writes TEXT, memlab's own, with spaces for underscores. */
 static void
 put_words(ml_buffer *out, const char *text)
 {

@@ -1,7 +1,7 @@
-/* Flame graphs.  See flame.h.
+/* Draws flame graphs.  See flame.h.
  *
- * What a picture cannot show is not drawn: of boxes side by side those narrower than
- * a tenth of a pixel become one, named as what it is. */
+ * Neighbouring boxes narrower than a tenth of a pixel are drawn as one, with a name
+ * that says so. */
 #include "show/draw/flame.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* ---- The picture ---- */
 
-/* The colour: whose code it is. */
+/* The colour, by the owner of the code. */
 static const char *
 class_of(const ml_flame_tree *t, const ml_flame_node *n)
 {
@@ -61,7 +61,7 @@ draw(const ml_flame_tree *t, const ml_flame_node *n, ml_buffer *name, ml_buffer 
     ml_flame_box_end(out, class_of(t, n), n->x, n->width, n->depth, name);
 }
 
-/* COUNT nodes side by side, up to END, that are too narrow one by one. */
+/* Draws COUNT neighbouring nodes, up to END, that are too narrow to draw alone. */
 static void
 draw_rest(const ml_flame_tree *t, const ml_flame_node *above, uint64_t end,
           size_t count, uint64_t bytes, ml_buffer *name, ml_buffer *out)
@@ -80,15 +80,14 @@ draw_rest(const ml_flame_tree *t, const ml_flame_node *above, uint64_t end,
     ml_flame_box_end(out, "f", end - width, width, above->depth + 1, name);
 }
 
-/* Places the children of a node that is drawn, and draws what stands for those that are
- * too narrow. */
+/* Places the children of a drawn node, and draws one box for those too narrow. */
 static void
 place_children(ml_flame_tree *t, const ml_flame_node *above, ml_buffer *name,
                ml_buffer *out)
 {
     uint64_t total = t->nodes[0].bytes;
     uint64_t before = 0;
-    uint64_t small_bytes = 0; /* of the last SMALL children before */
+    uint64_t small_bytes = 0; /* bytes of the last SMALL children */
     size_t small = 0;
     for (size_t i = 0; i <= above->child_count; i++) {
         uint64_t x = above->x + ml_markup_scale(before, total, ML_FLAME_WIDTH);
@@ -137,7 +136,7 @@ put_head(const ml_flame_tree *t, size_t device, uint32_t deepest, ml_buffer *tit
     ml_flame_legend(out, items, sizeof(items) / sizeof(items[0]));
 }
 
-/* Where each node is, first its parents; the boxes into BOXES. */
+/* Places nodes, parents first, and writes their boxes to BOXES. */
 static uint32_t
 draw_all(ml_flame_tree *t, ml_buffer *name, ml_buffer *boxes)
 {

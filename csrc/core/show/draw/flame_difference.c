@@ -1,8 +1,8 @@
 /* The flame graph of two recordings.  See flame.h.
  *
- * The tree of each is made alone; then nodes of both that say the same below the
- * same are one pair.  A pair is as wide as what is below it, and where memory is its
- * own, as the larger of the two, so that boxes nest whatever came and went. */
+ * Each side's tree is made alone.  Equal nodes below equal parents form a pair.  A pair
+ * is as wide as everything below it plus, of its own memory, the larger side.  So boxes
+ * always nest. */
 #include "show/draw/flame.h"
 
 #include <stdlib.h>
@@ -14,10 +14,10 @@
 #define NO_NODE UINT32_MAX
 
 typedef struct pair {
-    uint32_t node[2]; /* of the tree before and after, or NO_NODE */
+    uint32_t node[2]; /* of the trees before and after, or NO_NODE */
     uint32_t parent;
     uint32_t depth;
-    uint64_t bytes[2]; /* with all below it */
+    uint64_t bytes[2]; /* including everything below */
     uint64_t own[2];   /* without */
     uint64_t weight;
     uint64_t x;
@@ -33,12 +33,12 @@ typedef struct flame_difference_work {
     pair *pairs; /* owned; by id of by_key */
     size_t pair_capacity;
     uint32_t *pair_of[2]; /* owned; by node of each tree */
-    uint32_t *children;   /* owned; pairs by parent, then the widest first */
+    uint32_t *children;   /* owned; pairs by parent, widest first */
 } flame_difference_work;
 
 /* ---- Pairs ---- */
 
-/* A node of one tree, and the pair of its parent. */
+/* A node of one tree, and its parent's pair. */
 typedef struct wanted {
     const flame_difference_work *w;
     unsigned side;
@@ -124,7 +124,7 @@ find_pair(flame_difference_work *w, unsigned side, uint32_t node, uint32_t *out)
     return ml_intern_add(&w->by_key, hash);
 }
 
-/* A node has a higher number than its parent. */
+/* A node's number is above its parent's. */
 static int
 add_tree(flame_difference_work *w, unsigned side)
 {
@@ -146,7 +146,7 @@ add_tree(flame_difference_work *w, unsigned side)
         p->node[side] = i;
         p->bytes[side] = p->own[side] = n->bytes;
         if (i > 0) {
-            /* Sums of a file may have come to their limit. */
+            /* Sums in a file may have reached their limit. */
             uint64_t *own = &w->pairs[p->parent].own[side];
             *own -= n->bytes < *own ? n->bytes : *own;
         }
@@ -169,7 +169,7 @@ shown_node(const flame_difference_work *w, const pair *p, unsigned *side)
     return node_of(w, *side, p->node[*side]);
 }
 
-/* A pair has a higher number than its parent, whichever tree it came from. */
+/* A pair's number is above its parent's, in either tree. */
 static int
 arrange(flame_difference_work *w)
 {
@@ -205,7 +205,7 @@ arrange(flame_difference_work *w)
 
 /* ---- The picture ---- */
 
-/* The letter says that the name has the path of a file, the rest how it changed. */
+/* The letter marks names with a file's path; the rest tells the change. */
 static const char style[] =
     ".g1{fill:#f9dcc4}.g2{fill:#f0a878}.g3{fill:#e8834a}"
     ".s1{fill:#d3e6f3}.s2{fill:#8fc3e6}.s3{fill:#5aa9dc}.e{fill:#e6e9ee}";
@@ -217,7 +217,7 @@ static const ml_flame_key_item legend[] = {
     {"s1", "shrank"},
     {"s3", "shrank by half or more, or is gone"}};
 
-/* GREW, by the share of the larger of the two. */
+/* Growth as a share of the larger side. */
 static unsigned
 degree_of(const pair *p)
 {
@@ -275,7 +275,7 @@ draw(const flame_difference_work *w, const pair *p, ml_buffer *name, ml_buffer *
     ml_flame_box_end(out, has_path ? class : class + 2, p->x, p->width, p->depth, name);
 }
 
-/* COUNT pairs side by side, up to END, that are too narrow one by one. */
+/* Draws COUNT neighbouring pairs, up to END, that are too narrow to draw alone. */
 static void
 draw_rest(const flame_difference_work *w, const pair *above, uint64_t end,
           const pair *rest, ml_buffer *name, ml_buffer *out)
@@ -295,7 +295,7 @@ draw_rest(const flame_difference_work *w, const pair *above, uint64_t end,
     ml_flame_box_end(out, "e", end - width, width, above->depth + 1, name);
 }
 
-/* As in flame.c, of weights. */
+/* As in flame.c, by weights. */
 static void
 place_children(flame_difference_work *w, const pair *above, ml_buffer *name,
                ml_buffer *out)
@@ -328,7 +328,7 @@ place_children(flame_difference_work *w, const pair *above, ml_buffer *name,
     }
 }
 
-/* A pair's number is above its parent's, so that places go up the numbers. */
+/* A pair's number is above its parent's, so places are set in ascending order. */
 static uint32_t
 draw_all(flame_difference_work *w, ml_buffer *name, ml_buffer *boxes)
 {

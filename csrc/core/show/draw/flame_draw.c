@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-/* In hundredths of a pixel, but for ROW and LETTER. */
+/* In hundredths of a pixel, except ROW and LETTER. */
 #define MARGIN 1000u
 #define ROW 17u
 #define TOP 58u
-#define LETTER 662u /* of the monospaced letter at 11 pixels */
+#define LETTER 662u /* width of a monospaced letter at 11 pixels */
 
 static const char common[] =
     "text{font:11px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;"
@@ -19,8 +19,8 @@ static const char common[] =
     "e7eaf0}"
     "g rect{stroke:#14171c}g:hover rect{stroke:#ffffff}}";
 
-/* A click makes a box as wide as the picture, Escape the first one.  It reads what is drawn
- * and sets texts and numbers alone. */
+/* A click widens a box to the whole picture; Escape restores it.  The script reads the
+ * drawing and sets only texts and numbers. */
 static const char zoom[] =
     "(() => {\n"
     "  \"use strict\";\n"

@@ -1,4 +1,4 @@
-/* Folded lines of a flame graph.  See flame.h. */
+/* Writes a flame graph's folded lines.  See flame.h. */
 #include "show/draw/flame.h"
 
 #include "show/draw/flame_tree.h"
@@ -6,12 +6,12 @@
 typedef struct folding {
     const ml_recording *recording; /* borrowed */
     ml_buffer *out;
-    const char *head; /* of each line */
+    const char *head; /* prefix of each line */
     ml_buffer prefix;
     uint32_t *path; /* owned; frames of one stack */
     size_t path_capacity;
     uint8_t *noise;      /* owned; see ml_flame_is_noise */
-    uint32_t last_stack; /* whose text FRAMES is */
+    uint32_t last_stack; /* the stack of FRAMES */
     ml_buffer frames;
 } folding;
 
@@ -26,7 +26,7 @@ put_signed(ml_buffer *out, uint64_t value)
     ml_markup_unsigned(out, value);
 }
 
-/* torch's order and its base names: "file:line:function". */
+/* torch's order and base names: "file:line:function". */
 static void
 put_folded_frame(ml_buffer *out, const ml_recording *recording, uint32_t frame)
 {
@@ -133,7 +133,7 @@ folding_init(folding *f, const ml_recording *recording, ml_buffer *out)
     return f->noise == NULL ? ML_ENOMEM : 0;
 }
 
-/* What became of it, as far as ERROR says none yet. */
+/* The result: ERROR, or the buffer's own error. */
 static int
 folding_fini(folding *f, int error)
 {
@@ -178,7 +178,7 @@ has_segment(const ml_recording *recording, size_t device, const ml_segment *segm
            trace->segments[at].total == segment->total;
 }
 
-/* The segments of RECORDING that OTHER has not, behind HEAD. */
+/* Writes the segments of RECORDING that OTHER lacks, after HEAD. */
 static int
 fold_others(const ml_recording *recording, const ml_recording *other, const char *head,
             ml_buffer *out)

@@ -1,8 +1,8 @@
-/* The tree of a flame graph.  See flame_tree.h.
+/* Builds the tree of a flame graph.  See flame_tree.h.
  *
- * A node of the tree is found by its parent and what it stands for; which node a stack
- * leads to is remembered, so that each stack is walked once a segment.  A node has a
- * higher number than its parent: sums go down the numbers, places up. */
+ * A parent and a value identify a node.  The node of each stack is kept, so each stack
+ * is walked once per segment.  A node's number is above its parent's: sums go in
+ * descending order, places in ascending. */
 #include "show/draw/flame_tree.h"
 
 #include <stdlib.h>
@@ -10,14 +10,14 @@
 
 #include "show/text/markup.h"
 
-/* Of the outermost frames of a stack, and of nodes, in all: a file may say anything. */
+/* Limits on outermost frames of a stack and on nodes: a file may be forged. */
 #define DEEPEST 512u
 #define MOST_NODES (UINT32_C(1) << 20)
 
 /* ---- Frames that say nothing ---- */
 
-/* The interpreter and torch's dispatcher, between frames that tell; those that torch's own
- * pictures leave out. */
+/* Frames of the interpreter and torch's dispatcher that say nothing.  torch's own
+ * pictures leave them out too. */
 static const char *const noisy_names[] = {
     "unwind::unwind",    "CapturedTraceback::gather",
     "gather_with_cpp",   "_start",
@@ -99,7 +99,7 @@ hash_key(ml_flame_key is)
     return ml_hash_u64(is.value ^ ml_hash_u64((uint64_t)is.parent << 8 | is.kind));
 }
 
-/* The child of PARENT that stands for VALUE; PARENT itself where there is no room. */
+/* The child of PARENT for VALUE; PARENT itself if there is no room. */
 static int
 child_of(ml_flame_tree *t, uint32_t parent, enum ml_flame_kind kind, uint64_t value,
          uint32_t *out)
@@ -144,7 +144,7 @@ remember_stack(ml_flame_tree *t, ml_flame_key is, uint32_t leads_to)
     return ml_intern_add(&t->stacks_by_key, hash_key(is));
 }
 
-/* The node *AT, or below it that of FRAME where it tells something. */
+/* Moves *AT to its child for FRAME, unless FRAME is noise. */
 static int
 go_to_frame(ml_flame_tree *t, uint32_t frame, uint32_t *at)
 {
@@ -191,7 +191,7 @@ stack_node(ml_flame_tree *t, uint32_t group, uint32_t stack, uint32_t *out)
     return error;
 }
 
-/* What BLOCK was asked for.  Files of older torch do not say; then all of it. */
+/* BLOCK's requested bytes.  Files of older torch lack them; then its size. */
 static uint64_t
 asked_for(const ml_block *block)
 {
@@ -330,7 +330,7 @@ ml_flame_is_unused(const ml_flame_node *n)
            (n->is.kind == ML_FLAME_KIND_STATE && n->is.value == ML_BLOCK_INACTIVE);
 }
 
-/* Sums up and sorts the children of each node, the largest first. */
+/* Sums and sorts each node's children, largest first. */
 static int
 arrange(ml_flame_tree *t)
 {
@@ -385,7 +385,7 @@ static const char *const state_names[] = {
 static void
 put_segment_name(const ml_flame_tree *t, const ml_segment *segment, ml_buffer *out)
 {
-    /* Without segments, each block stands for one. */
+    /* Without segments, each block counts as one. */
     ml_markup(out, t->recording->rules.has_segments ? "segment " : "block ");
     ml_markup_address(out, segment->addr);
     ml_markup(out, " of ");

@@ -1,8 +1,8 @@
-/* The tree of a flame graph: memory at the end of a recording by stream, segment, state
- * and frame.
+/* The tree of a flame graph: memory at a recording's end by stream, segment, state and
+ * frame.
  *
- * Owns which blocks are of one node, which frames say nothing, and the order of what
- * lies side by side.  Bytes of the tree add up to what is reserved. */
+ * Owns which blocks share a node, which frames are noise, and the order of neighbours.
+ * The tree's bytes sum to the reserved bytes. */
 #ifndef ML_FLAME_TREE_H
 #define ML_FLAME_TREE_H
 
@@ -18,8 +18,8 @@ enum ml_flame_kind {
     ML_FLAME_KIND_STATE,   /* value: enum ml_block_state */
     ML_FLAME_KIND_FRAME,   /* value: frame id */
     ML_FLAME_KIND_NO_STACK,
-    ML_FLAME_KIND_ROUNDING, /* block bytes that nobody asked for */
-    ML_FLAME_KIND_STACK     /* not a node: where stack VALUE leads below PARENT */
+    ML_FLAME_KIND_ROUNDING, /* block bytes beyond the request */
+    ML_FLAME_KIND_STACK     /* no node: the result of stack VALUE below PARENT */
 };
 
 typedef struct ml_flame_key {
@@ -32,7 +32,7 @@ typedef struct ml_flame_node {
     ml_flame_key is;
     uint32_t device;
     uint32_t depth;
-    uint64_t bytes;  /* with all below it */
+    uint64_t bytes;  /* including everything below */
     uint64_t blocks; /* likewise */
     uint64_t x;      /* hundredths of a pixel */
     uint64_t width;
@@ -42,7 +42,7 @@ typedef struct ml_flame_node {
 
 typedef struct ml_flame_tree {
     const ml_recording *recording; /* borrowed */
-    bool by_segment;               /* else the segments of a stream are one */
+    bool by_segment;               /* false: the segments of a stream are one */
     ml_frame_lines lines;
     ml_intern nodes_by_key;
     ml_flame_node *nodes; /* owned */
@@ -52,42 +52,42 @@ typedef struct ml_flame_tree {
     size_t stack_key_capacity;
     uint32_t *stack_nodes; /* owned; likewise */
     size_t stack_node_capacity;
-    uint32_t *cut;      /* owned; of each stack its outermost DEEPEST frames */
+    uint32_t *cut;      /* owned; by stack, its outermost DEEPEST frames */
     uint32_t *path;     /* owned; DEEPEST */
     uint8_t *noise;     /* owned; see ml_flame_is_noise */
-    uint32_t *children; /* owned; nodes by parent, then the largest first */
+    uint32_t *children; /* owned; nodes by parent, largest first */
     bool full;          /* frames were left out */
 } ml_flame_tree;
 
-/* How many devices have memory, of DEVICE or ML_ALL_DEVICES. */
+/* How many of DEVICE, or ML_ALL_DEVICES, have memory. */
 size_t ml_flame_device_count(const ml_recording *recording, size_t device);
 
-/* Of DEVICE, or ML_ALL_DEVICES; BY_DEVICE, each is a node.  RECORDING is borrowed and
- * outlives the tree.  0 or ML_ENOMEM; to be taken down in either case. */
+/* DEVICE, or ML_ALL_DEVICES; BY_DEVICE: each device is a node.  RECORDING is borrowed
+ * and outlives the tree.  0 or ML_ENOMEM.  Free the tree in any case. */
 int ml_flame_tree_init(ml_flame_tree *t, const ml_recording *recording, size_t device,
                        bool by_segment, bool by_device);
 void ml_flame_tree_fini(ml_flame_tree *t);
 
-/* Appends what N is called, not escaped; WHOLE: with the path of a frame's file. */
+/* Appends N's name, unescaped; WHOLE: with the path of a frame's file. */
 void ml_flame_node_name(const ml_flame_tree *t, const ml_flame_node *n, bool whole,
                         ml_buffer *out);
 
-/* Where a node lies among its neighbours. */
+/* A node's place among its siblings. */
 typedef struct ml_flame_ranked {
     uint32_t parent;
     uint32_t id;
     uint64_t weight;
-    bool last; /* whatever its weight: what nobody uses comes behind the rest */
+    bool last; /* unused memory comes last, whatever its weight */
 } ml_flame_ranked;
 
-/* For qsort: by parent, then the heaviest first. */
+/* For qsort: by parent, then heaviest first. */
 int ml_flame_compare_ranked(const void *left, const void *right);
 
-/* Memory that nobody uses. */
+/* Free memory. */
 bool ml_flame_is_unused(const ml_flame_node *n);
 
-/* Whether FRAME is of the interpreter or torch's dispatcher, between frames that tell.
- * NOISE has a place for the answer about each frame, 0 before. */
+/* Whether FRAME is a frame of the interpreter or torch's dispatcher that says nothing.
+ * NOISE caches the answer for each frame; 0 at first. */
 bool ml_flame_is_noise(const ml_recording *recording, uint8_t *noise, uint32_t frame);
 
 #endif

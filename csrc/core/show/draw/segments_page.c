@@ -1,10 +1,10 @@
-/* The segments as a page.  See segments_page.h.
+/* Writes the segments as a page.  See segments_page.h.
  *
- * A row is as wide as any other, so that holes show in small segments too; the bar
- * below it has the scale that all rows share.  A segment of many blocks, as
- * expandable ones are, goes on in further lines.  Blocks narrower than a pixel, of
- * very many a few, are drawn together with their neighbours, in the colour of what
- * most of their bytes are. */
+ * All rows are equally wide, so that gaps show in small segments too.  The bar below a
+ * row has the common scale.  A segment of many blocks, such as an expandable one,
+ * continues in further lines.  Blocks narrower than a pixel, or than a few if there are
+ * very many, are drawn with their neighbours.  Their colour is that of most of their
+ * bytes. */
 #include "show/draw/segments_page.h"
 
 #include <stdlib.h>
@@ -12,15 +12,15 @@
 
 #include "analysis/analysis.h"
 
-/* Lines drawn of a device, the largest segments first, and of one segment. */
+/* Lines drawn for a device, largest segments first, and for one segment. */
 #define MOST_LINES 2000u
 #define MOST_OF_SEGMENT 40u
 #define BLOCKS_A_LINE 250u
-/* From this many blocks on boxes are no narrower than two pixels, and so on. */
+/* Each time the blocks reach this many more, the narrowest box grows by a pixel. */
 #define MANY_BLOCKS 50000u
-/* Frames told of a block. */
+/* Most frames shown for a block. */
 #define MOST_FRAMES 12u
-/* Hundredths of a pixel, but for LINE. */
+/* Hundredths of a pixel, except LINE. */
 #define BAR_LEFT 30000u
 #define BAR_WIDTH 90000u
 #define LINE 24u
@@ -37,7 +37,7 @@ static const struct {
 
 typedef struct left_block {
     uint64_t addr;
-    size_t row; /* of the lifetimes */
+    size_t row; /* row of the lifetimes */
 } left_block;
 
 typedef struct segments_page_work {
@@ -48,7 +48,7 @@ typedef struct segments_page_work {
     size_t left_count;
     size_t left_capacity;
     uint64_t largest;   /* segment, bytes */
-    uint64_t narrowest; /* box, hundredths of a pixel */
+    uint64_t narrowest; /* narrowest box, hundredths of a pixel */
     ml_buffer *out;
 } segments_page_work;
 
@@ -107,7 +107,7 @@ typedef struct sums {
     uint64_t blocks[STATE_COUNT];
 } sums;
 
-/* BYTES of a block. */
+/* Adds BYTES of a block. */
 static void
 sum_block(sums *s, const ml_block *block, uint64_t bytes)
 {
@@ -168,7 +168,7 @@ put_sums(const segments_page_work *w)
 
 /* ---- Blocks ---- */
 
-/* Blocks side by side that are drawn as one. */
+/* Neighbouring blocks that are drawn as one. */
 typedef struct run {
     const ml_block *first;
     uint64_t left; /* hundredths of a pixel */
@@ -236,7 +236,7 @@ put_run(const segments_page_work *w, const run *r, uint64_t top)
     ml_markup(w->out, "</title></rect>\n");
 }
 
-/* A line of a segment: its bytes from LOW on, of which LENGTH would fill it. */
+/* A line of a segment: its bytes from LOW on; LENGTH bytes would fill it. */
 typedef struct line {
     const ml_segment *segment;
     uint64_t low;
@@ -257,8 +257,8 @@ place_on(const line *l, uint64_t offset)
     return ml_markup_scale(offset - l->low, l->length, BAR_WIDTH);
 }
 
-/* The blocks that lie on L, the first of which is *NEXT; there it ends.  A block
- * begins a run of its own unless both it and the run are too narrow. */
+/* Draws the blocks on L from *NEXT on, up to its end.  A block joins the current run if
+ * both are too narrow. */
 static void
 put_line_blocks(const segments_page_work *w, const line *l, size_t *next)
 {
@@ -302,7 +302,7 @@ lines_of(const ml_segment *segment)
     return lines < MOST_OF_SEGMENT ? lines : MOST_OF_SEGMENT;
 }
 
-/* The lines of SEGMENT, the first of which is the page's line number FIRST. */
+/* Draws the lines of SEGMENT; the first is the page's line FIRST. */
 static void
 put_lines(const segments_page_work *w, const ml_segment *segment, size_t first)
 {
@@ -437,7 +437,7 @@ put_device(const ml_recording *recording, size_t device, ml_buffer *out)
     ml_markup_text(out, label, strlen(label));
     ml_markup(out, ": ");
     ml_markup_count(out, w.trace->segment_count);
-    /* Without segments, each block stands for one. */
+    /* Without segments, each block counts as one. */
     ml_markup(out, part->rules.has_segments ? " segment" : " block");
     ml_markup(out, w.trace->segment_count == 1 ? "" : "s");
     ml_markup(out, " at the end of the recording</h2>\n");

@@ -1,4 +1,4 @@
-/* A timeline.  See timeline.h. */
+/* Makes a timeline.  See timeline.h. */
 #include "show/draw/timeline.h"
 
 #include "analysis/analysis.h"
@@ -22,7 +22,7 @@ change(void *context, const ml_lifetime *row, bool begins)
     *bytes = begins ? *bytes + row->bytes : *bytes - row->bytes;
 }
 
-/* Its column becomes what there is now, where that is more. */
+/* The current column takes the current totals if they are larger. */
 static void
 look(timeline_work *w, uint64_t time)
 {
@@ -40,7 +40,7 @@ look(timeline_work *w, uint64_t time)
     }
 }
 
-/* The columns up to LAST begin, each with what there is. */
+/* Starts the columns up to LAST with the current totals. */
 static void
 enter(timeline_work *w, size_t last)
 {

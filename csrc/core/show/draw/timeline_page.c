@@ -1,4 +1,4 @@
-/* The timeline as a page.  See timeline_page.h. */
+/* Writes the timeline as a page.  See timeline_page.h. */
 #include "show/draw/timeline_page.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "show/draw/timeline.h"
 #include "show/text/markup.h"
 
-/* Hundredths of a pixel, but for COLUMNS. */
+/* Hundredths of a pixel, except COLUMNS. */
 #define COLUMNS 1000u
 #define PLOT_WIDTH 100000u
 #define PLOT_HEIGHT 36000u
@@ -14,10 +14,10 @@
 #define TOP 1500u
 #define GIB (UINT64_C(1) << 30)
 #define NS_PER_MS 1000000u
-/* Labels of an axis. */
+/* Fewest labels of an axis. */
 #define FEWEST_TICKS 4
 
-/* What stays is at the bottom, what comes and goes above it.  The colours are those of
+/* Long-lived layers at the bottom, short-lived above.  Colours as in
  * viewer/colors.js. */
 static const struct {
     uint8_t category;
@@ -59,7 +59,7 @@ y_of(const chart *c, uint64_t bytes)
     return TOP + PLOT_HEIGHT - ml_markup_scale(bytes, c->top, PLOT_HEIGHT);
 }
 
-/* The bytes of the layers below LAYER in a column. */
+/* Bytes of the layers below LAYER in a column. */
 static uint64_t
 below(const ml_timeline_column *column, size_t layer)
 {
@@ -83,8 +83,8 @@ is_empty(const ml_timeline *t, size_t layer)
 
 /* ---- Areas ---- */
 
-/* The upper edge of the layers below LAYER, as a step for each column, forwards or, for
- * the lower edge of an area, BACK. */
+/* The upper edge of the layers below LAYER, a step for each column; BACK: from right to
+ * left, as the lower edge of an area. */
 static void
 put_edge(const chart *c, size_t layer, bool back)
 {
@@ -156,7 +156,7 @@ typedef struct ticks {
     double step;
 } ticks;
 
-/* At least FEWEST_TICKS up to MOST, which is above 0. */
+/* From FEWEST_TICKS steps on, up to MOST, which is above 0. */
 static ticks
 choose_ticks(double most)
 {
@@ -181,7 +181,7 @@ choose_ticks(double most)
     return t;
 }
 
-/* INDEX steps, digit by digit. */
+/* Writes INDEX steps, digit by digit. */
 static void
 put_tick(ml_buffer *out, const ticks *t, unsigned index)
 {
@@ -238,7 +238,7 @@ static void
 put_x_axis(const chart *c)
 {
     const ml_timeline *timeline = c->timeline;
-    /* The columns end where the last one does. */
+    /* The axis ends with the last column. */
     double most =
         (double)timeline->column_ns / NS_PER_MS * (double)timeline->column_count;
     ticks t = choose_ticks(most);
@@ -279,7 +279,7 @@ put_ms(ml_buffer *out, uint64_t ns)
     ml_markup(out, " ms");
 }
 
-/* The columns from FIRST on that are alike, up to END. */
+/* Draws the equal columns from FIRST up to END. */
 static void
 put_hit(const chart *c, size_t first, size_t end)
 {
@@ -347,7 +347,7 @@ put_chart(const ml_timeline *t, ml_buffer *out)
     ml_markup(out, "</svg>\n");
 }
 
-/* LAYER_COUNT is all of them. */
+/* LAYER_COUNT: all layers. */
 static void
 put_row(ml_buffer *out, size_t layer, uint64_t bytes, uint64_t whole)
 {

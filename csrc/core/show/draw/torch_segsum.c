@@ -1,4 +1,4 @@
-/* How full the segments are.  See torch_segsum.h. */
+/* Writes how full the segments are.  See torch_segsum.h. */
 #include "show/draw/torch_segsum.h"
 
 #include <stdlib.h>
@@ -6,26 +6,26 @@
 #include "show/text/markup.h"
 
 #define PAGE_BYTES (UINT64_C(20) << 20)
-/* A segment in a file may be of any size: a row longer than this is cut. */
+/* Longest row; a segment in a file may have any size. */
 #define MOST_PAGES 4096u
 
-/* Bytes of a segment, or of all. */
+/* Bytes of a segment, or of all segments. */
 typedef struct sums {
     uint64_t reserved;
     uint64_t allocated; /* asked for */
-    uint64_t external;  /* in blocks that nobody uses */
-    uint64_t internal;  /* in used ones, beyond what was asked for */
+    uint64_t external;  /* in free blocks */
+    uint64_t internal;  /* in used blocks, beyond the request */
 } sums;
 
 typedef struct row {
     const ml_device_trace *trace;
     const ml_segment *segment;
     size_t device;
-    size_t index; /* of all segments */
+    size_t index; /* among all segments */
     uint64_t in_use;
 } row;
 
-/* What a block of SIZE holds for its owner; files may ask for more than there is. */
+/* Requested bytes of a block; a forged file may have more than its size. */
 static uint64_t
 asked_for(const ml_block *block)
 {
@@ -72,7 +72,7 @@ sum_up(const row *r)
         }
     }
     s.internal = used - s.allocated;
-    /* What the blocks of a file do not cover is free, too. */
+    /* Bytes that no block covers are free too. */
     s.external = s.reserved - used;
     return s;
 }
@@ -80,11 +80,11 @@ sum_up(const row *r)
 /* ---- The pages of a segment ---- */
 
 typedef struct page {
-    uint64_t bytes; /* of blocks, in it */
-    char mark;      /* ' ': none yet */
+    uint64_t bytes; /* of blocks on the page */
+    char mark;      /* ' ': not yet set */
 } page;
 
-/* The block number NUMBER of those in use lies from START to FINISH in its segment. */
+/* Marks the pages of used block NUMBER, from START to FINISH in its segment. */
 static void
 fill_pages(page *pages, size_t count, uint64_t start, uint64_t finish, size_t number)
 {
@@ -132,7 +132,7 @@ put_pages(ml_buffer *out, const row *r)
 
 /* ---- The text ---- */
 
-/* As Python writes 100 * PART / WHOLE with one digit behind the point. */
+/* Writes 100 * PART / WHOLE with one decimal, as Python does. */
 static void
 put_percent(ml_buffer *out, uint64_t part, uint64_t whole)
 {

@@ -1,8 +1,8 @@
-/* The events of a recording as text.  See torch_trace.h.
+/* Writes the events of a recording as text.  See torch_trace.h.
  *
- * A letter is given back when its block's free completes, or the last byte of its
- * segment goes, and the one given back last is the next to be taken.  Segments that
- * were there all along are seg_N, by their place among those at the end. */
+ * A letter is released when its block's free completes, or when its segment's last byte
+ * goes.  The letter released last is reused first.  Segments from before the first
+ * event are seg_N, by their place among those at the end. */
 #include "show/draw/torch_trace.h"
 
 #include <string.h>
@@ -17,31 +17,31 @@ typedef struct range {
     uint64_t end;
     uint64_t origin; /* where its segment begins */
     size_t segment;  /* seg_N */
-    uint32_t name;   /* NO_NAME: it has a number instead */
+    uint32_t name;   /* NO_NAME: it has a number */
 } range;
 
-/* What an address of a block holds now. */
+/* The current block at an address. */
 typedef struct held {
     uint64_t addr;
     uint64_t size;
-    uint32_t name; /* NO_NAME: nothing that the trace allocated */
+    uint32_t name; /* NO_NAME: not allocated in the trace */
 } held;
 
 typedef struct torch_trace_work {
     ml_buffer *out;
-    range *ranges; /* owned; by address, none over another */
+    range *ranges; /* owned; by address, without overlaps */
     size_t range_count;
     size_t range_capacity;
-    uint64_t *left; /* owned; of each name, the bytes of its segment that are there */
+    uint64_t *left; /* owned; by name, the bytes left of its segment */
     uint32_t name_count;
     size_t left_capacity;
-    uint32_t *unused; /* owned; names that were given back */
+    uint32_t *unused; /* owned; released names */
     size_t unused_count;
     size_t unused_capacity;
     held *blocks; /* owned; by id of ADDRESSES */
     size_t block_capacity;
     ml_intern addresses;
-    uint64_t total; /* bytes that the trace allocated and did not free */
+    uint64_t total; /* bytes allocated and not freed by the trace */
     int error;
 } torch_trace_work;
 
@@ -56,7 +56,7 @@ take_name(torch_trace_work *w)
     uint32_t name = w->name_count;
     int error = ml_grow((void **)&w->left, &w->left_capacity, (size_t)name + 1,
                         sizeof(*w->left));
-    /* So that giving one back never fails. */
+    /* Reserved here, so that a release never fails. */
     error = error < 0 ? error
                       : ml_grow((void **)&w->unused, &w->unused_capacity,
                                 (size_t)name + 1, sizeof(*w->unused));
@@ -85,7 +85,7 @@ put_name(torch_trace_work *w, uint32_t name)
     }
 }
 
-/* NAME, or the address of what has none. */
+/* Writes NAME, or the address if there is no name. */
 static void
 put_name_or_address(torch_trace_work *w, uint32_t name, uint64_t addr)
 {
@@ -99,7 +99,7 @@ put_name_or_address(torch_trace_work *w, uint32_t name, uint64_t addr)
 
 /* ---- Segments ---- */
 
-/* The first range that ends behind ADDR. */
+/* The first range that ends after ADDR. */
 static size_t
 range_behind(const torch_trace_work *w, uint64_t addr)
 {
@@ -115,7 +115,7 @@ range_at(const torch_trace_work *w, uint64_t addr)
     return at < w->range_count && w->ranges[at].addr <= addr ? &w->ranges[at] : NULL;
 }
 
-/* Puts COUNT ranges in the place of the OLD ones from AT on. */
+/* Replaces the OLD ranges from AT on by COUNT ranges. */
 static void
 replace(torch_trace_work *w, size_t at, size_t old, const range *ranges, size_t count)
 {
@@ -134,7 +134,7 @@ replace(torch_trace_work *w, size_t at, size_t old, const range *ranges, size_t 
     w->range_count = total;
 }
 
-/* SIZE bytes from ADDR on are in no segment any more. */
+/* Removes SIZE bytes from ADDR on from their segments. */
 static void
 cut(torch_trace_work *w, uint64_t addr, uint64_t size)
 {
@@ -175,7 +175,7 @@ add_range(torch_trace_work *w, range r)
     }
 }
 
-/* Those of the end that no event brought. */
+/* Adds the final segments that no event made. */
 static void
 begin_ranges(torch_trace_work *w, const ml_device_trace *trace, size_t first)
 {
@@ -214,7 +214,7 @@ is_at(const void *context, uint32_t id)
     return asked->w->blocks[id].addr == asked->addr;
 }
 
-/* What is known of ADDR; NULL: no block was seen there, or no memory. */
+/* The entry for ADDR; NULL: no block was seen there, or no memory. */
 static held *
 block_at(torch_trace_work *w, uint64_t addr, bool add)
 {
@@ -264,7 +264,7 @@ put_alloc(torch_trace_work *w, const ml_event *event)
     if (block == NULL) {
         return;
     }
-    /* Where the event of its free is missing. */
+    /* The event of the old block's free is missing. */
     end_block(w, block);
     block->size = event->size;
     block->name = take_name(w);
@@ -381,7 +381,7 @@ work_fini(torch_trace_work *w)
     ml_intern_fini(&w->addresses);
 }
 
-/* FIRST: segments of the devices before it. */
+/* FIRST: number of segments in earlier devices. */
 static int
 put_device(const ml_device_trace *trace, size_t device, size_t first, ml_buffer *out)
 {

@@ -1,8 +1,8 @@
-/* A recording as a Perfetto trace.  See perfetto.h.
+/* Writes a recording as a Perfetto trace.  See perfetto.h.
  *
- * Slices of a track must lie side by side or one in the other.  Allocations overlap
- * as they like: each takes a track of its own name that is not in use, and the
- * viewer shows tracks of one name as one. */
+ * Slices of one track must be disjoint or nested, but allocations overlap freely.
+ * Each one takes an unused track of a common name, and the viewer merges tracks of
+ * one name. */
 #include "show/export/perfetto.h"
 
 #include <stdio.h>
@@ -17,12 +17,12 @@
 
 typedef struct device_work {
     ml_perfetto *trace;
-    ml_allocation_kinds kinds; /* of those that are shown */
+    ml_allocation_kinds kinds; /* of the shown allocations */
     ml_page_device device;
     uint64_t track;
-    uint64_t time;    /* of the event gone over last, unix ns; never less than before */
-    char name[160];   /* of the tracks of allocations */
-    uint32_t *lanes;  /* owned; by row, NO_LANE: it is not shown */
+    uint64_t time;    /* of the last event, unix ns; never decreases */
+    char name[160];   /* of the allocations' tracks */
+    uint32_t *lanes;  /* owned; by row; NO_LANE: not shown */
     uint64_t *tracks; /* owned; by lane */
     size_t lane_count;
     size_t lane_capacity;
@@ -50,15 +50,15 @@ compare_sized(const void *left, const void *right)
     return a->row < b->row ? -1 : 1;
 }
 
-/* The first of LIST that are largest, and the largest of the others behind them. */
+/* The largest of LIST come first, then the largest of the others. */
 #define KEPT (ML_PERFETTO_ALLOCATIONS + 1u)
 
-/* LIST has room for four times as many as are KEPT; returns how many are in it. */
+/* Returns the length of LIST, which has room for four times KEPT. */
 static size_t
 keep_largest(const ml_lifetimes *rows, sized *list)
 {
     size_t count = 0;
-    uint64_t enough = 0; /* bytes; of as many or fewer none are kept */
+    uint64_t enough = 0; /* bytes; smaller allocations are dropped */
     for (size_t i = 0; i < rows->count; i++) {
         if (rows->rows[i].bytes > enough || count < KEPT) {
             list[count++] = (sized){rows->rows[i].bytes, (uint32_t)i};
@@ -272,8 +272,7 @@ put_device(ml_perfetto *trace, uint64_t process, const ml_recording *part, size_
 
 /* ---- Processes ---- */
 
-/* One that Perfetto has no other for; its number is the system's where that is
- * known. */
+/* A number that no other process has in this trace; the system's own if known. */
 static uint32_t
 pid_of(const ml_rank *rank, size_t index)
 {
@@ -291,7 +290,7 @@ put_process(ml_perfetto *trace, const ml_recording *recording, const ml_recordin
     if (merged || (rank != NULL && rank->rank >= 0)) {
         snprintf(name, sizeof(name), "rank %d", rank->rank);
     }
-    /* Two hosts may have one number. */
+    /* Two hosts may use the same number. */
     uint32_t pid = pid_of(merged ? NULL : rank, index);
     uint64_t process = ml_perfetto_process(trace, pid, name);
     int error = ml_perfetto_put_notes(trace, part, pid, process);
@@ -303,7 +302,7 @@ put_process(ml_perfetto *trace, const ml_recording *recording, const ml_recordin
     return error;
 }
 
-/* Of all that is shown, so that the viewer's axis begins there. */
+/* The earliest time shown, where the viewer's axis begins. */
 static uint64_t
 first_time(const ml_recording *recording)
 {

@@ -1,21 +1,20 @@
-/* A recording as a trace of Perfetto, which ui.perfetto.dev opens.
+/* A recording as a Perfetto trace, which ui.perfetto.dev opens.
  *
- * Owns which tracks there are and what they show: of each device allocated, active and
- * reserved bytes as counters, out of memory, and the largest allocations as slices,
- * from allocation to free; of each process its steps, and of its threads phases,
- * regions and marks. */
+ * Owns the tracks and their contents.  A device has counters of allocated, active and
+ * reserved bytes, its out of memory, and its largest allocations as slices.  A process
+ * has its steps; its threads have phases, regions and marks. */
 #ifndef ML_PERFETTO_H
 #define ML_PERFETTO_H
 
 #include "file/snapshot/pickle_writer.h"
 #include "recording/recording.h"
 
-/* Allocations of a device that are shown one by one, the largest; the track says how many
- * others there are. */
+/* Allocations shown for each device, the largest; the track tells how many others there
+ * are. */
 #define ML_PERFETTO_ALLOCATIONS 20000u
 
-/* Memory is in proportion to what is recorded, not to what is written.
- * 0, ML_ENOMEM, ML_ELIMIT for more events than can be numbered, or what SINK returned. */
+/* Memory use depends on the recording, not on the output.  0, ML_ENOMEM, ML_ELIMIT for
+ * too many events, or SINK's result. */
 int ml_perfetto_write(const ml_recording *recording, ml_sink sink, void *context);
 
 #endif

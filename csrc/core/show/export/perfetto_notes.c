@@ -1,7 +1,7 @@
-/* Notes in a Perfetto trace.  See perfetto_notes.h.
+/* Writes notes into a Perfetto trace.  See perfetto_notes.h.
  *
- * The slices of a thread mostly lie one in the other, and share its track.  One that
- * crosses another's end goes to a track of its own name below. */
+ * Most slices of a thread nest, and share its track.  A slice that crosses another's
+ * end goes to a track of its own name below. */
 #include "show/export/perfetto_notes.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ typedef struct slice {
     size_t order;
     uint32_t name;
     uint32_t thread;
-    uint8_t kind; /* of its begin: enum ml_note_kind */
+    uint8_t kind; /* kind of the begin: enum ml_note_kind */
     bool open;
 } slice;
 
@@ -129,7 +129,7 @@ collect(perfetto_notes_work *w)
 
 /* ---- Slices of a thread ---- */
 
-/* A track, and the ends of what is open on it. */
+/* A track, and the ends of its open slices. */
 typedef struct lane {
     uint64_t track;
     uint64_t *ends; /* owned */
@@ -137,8 +137,7 @@ typedef struct lane {
     size_t capacity;
 } lane;
 
-/* More lie across one another in no program; what is beyond ends with those around
- * it. */
+/* No program has more crossing slices; any beyond are ended with those around them. */
 #define MOST_LANES 16u
 
 static int
@@ -183,7 +182,7 @@ put_slice(perfetto_notes_work *w, lane *l, const slice *s)
     return 0;
 }
 
-/* The lane for S, the last of MOST_LANES whatever is there. */
+/* The lane for S; the last of MOST_LANES takes all that fit nowhere. */
 static lane *
 lane_for(perfetto_notes_work *w, lane lanes[MOST_LANES], const slice *s,
          uint64_t thread_track)
@@ -203,7 +202,7 @@ lane_for(perfetto_notes_work *w, lane lanes[MOST_LANES], const slice *s,
     return NULL;
 }
 
-/* The COUNT slices of one thread. */
+/* Writes the COUNT slices of one thread. */
 static int
 put_thread(perfetto_notes_work *w, const slice *slices, size_t count, uint64_t track)
 {

@@ -1,4 +1,4 @@
-/* The packets of a Perfetto trace.  See perfetto_packets.h. */
+/* Writes the packets of a Perfetto trace.  See perfetto_packets.h. */
 #include "show/export/perfetto_packets.h"
 
 #include <string.h>
@@ -6,9 +6,9 @@
 #include "show/text/markup.h"
 
 #define CHUNK_BYTES ((size_t)1 << 18)
-/* A stack in full would fill the pane that shows it. */
+/* A whole stack would fill the viewer's pane. */
 #define MOST_FRAMES 64u
-/* All packets are of one sequence, in which texts have numbers. */
+/* All packets are of one sequence, in which texts are interned. */
 #define SEQUENCE 1u
 
 enum trace_field {
@@ -38,7 +38,7 @@ enum clock_field {
 
 enum clock_id {
     CLOCK_ID_REALTIME = 1,
-    CLOCK_ID_BOOTTIME = 6 /* what times are of that do not say */
+    CLOCK_ID_BOOTTIME = 6 /* default clock of timestamps */
 };
 
 enum track_field {
@@ -82,7 +82,7 @@ enum interned_field {
     INTERNED_TEXT = 2
 };
 
-/* Which of its numbers a string has been given. */
+/* Kinds of interned numbers that a string may have been given. */
 enum told {
     TOLD_AS_NAME = 1,
     TOLD_AS_VALUE = 2
@@ -216,7 +216,7 @@ ml_perfetto_thread(ml_perfetto *trace, uint32_t pid, uint32_t number)
     ml_markup(&name, "thread ");
     ml_markup_unsigned(&name, number);
     ml_protobuf_unsigned(&trace->part, THREAD_PID, pid);
-    /* The first thread's number is its process's, as the system's is. */
+    /* As in the system, a process's first thread has the process's number. */
     ml_protobuf_unsigned(&trace->part, THREAD_TID, (uint64_t)pid + number);
     ml_protobuf_message(&trace->part, THREAD_NAME, &name);
     ml_protobuf_message(&trace->message, TRACK_THREAD, &trace->part);
@@ -247,10 +247,10 @@ ml_perfetto_counter(ml_perfetto *trace, uint64_t parent, const char *name)
 
 /* ---- Events ---- */
 
-/* Room for a packet of a counter: its keys are of two bytes at most. */
+/* Room for a counter packet: its keys have two bytes at most. */
 #define COUNT_ROOM 64
 
-/* Field FIELD of VALUE to TO; where that ends. */
+/* Writes FIELD with VALUE to TO; returns its end. */
 static inline uint8_t *
 put_number(uint8_t *to, uint32_t field, uint64_t value)
 {
@@ -258,8 +258,8 @@ put_number(uint8_t *to, uint32_t field, uint64_t value)
     return to + ml_varint_write(to, value);
 }
 
-/* Most packets of a trace are these: they are written in place, their lengths, each of one
- * byte, last. */
+/* Most packets are counters, so they are written in place.  Their lengths, one byte
+ * each, are filled in last. */
 void
 ml_perfetto_count(ml_perfetto *trace, uint64_t track, uint64_t time, uint64_t value)
 {
@@ -306,7 +306,7 @@ ml_perfetto_name(ml_perfetto *trace, const char *name)
     put_name(&trace->message, EVENT_NAME, name);
 }
 
-/* TEXT gets NUMBER, for packets from this one on. */
+/* TEXT gets NUMBER, valid from this packet on. */
 static void
 intern(ml_perfetto *trace, uint32_t field, uint64_t number, ml_string text)
 {
@@ -326,7 +326,7 @@ ml_perfetto_name_string(ml_perfetto *trace, uint32_t string)
     ml_protobuf_unsigned(&trace->message, EVENT_NAME_NUMBER, (uint64_t)string + 1);
 }
 
-/* What frames are called has numbers behind those of strings. */
+/* Frame names are numbered after strings. */
 void
 ml_perfetto_name_frame(ml_perfetto *trace, uint32_t frame)
 {
@@ -343,7 +343,7 @@ ml_perfetto_name_frame(ml_perfetto *trace, uint32_t frame)
     ml_protobuf_unsigned(&trace->message, EVENT_NAME_NUMBER, number);
 }
 
-/* The annotation that PART holds, but for its name. */
+/* Ends the annotation in PART, all but its name. */
 static void
 end_annotation(ml_perfetto *trace, const char *key)
 {
@@ -384,7 +384,7 @@ ml_perfetto_string(ml_perfetto *trace, const char *key, uint32_t string)
     end_annotation(trace, key);
 }
 
-/* Numbers of stacks lie behind those of strings. */
+/* Stacks are numbered after strings. */
 void
 ml_perfetto_stack(ml_perfetto *trace, const char *key, uint32_t stack)
 {

@@ -1,7 +1,7 @@
 /* The packets of a Perfetto trace.
  *
- * Owns the numbers of their fields, which stand in perfetto's protos/perfetto/trace,
- * and which texts were written before, so that later packets name them by number. */
+ * Owns their field numbers (perfetto's protos/perfetto/trace), and the interned texts
+ * that later packets refer to by number. */
 #ifndef ML_PERFETTO_PACKETS_H
 #define ML_PERFETTO_PACKETS_H
 
@@ -18,29 +18,30 @@ typedef struct ml_perfetto {
     const ml_recording *recording; /* borrowed */
     ml_sink sink;
     void *context;
-    ml_buffer out;      /* not yet given to SINK */
+    ml_buffer out;      /* not yet passed to SINK */
     ml_buffer packet;   /* being made */
-    ml_buffer message;  /* of it: the event, or the track */
-    ml_buffer interned; /* of it: texts that are new */
+    ml_buffer message;  /* of the packet: its event or track */
+    ml_buffer interned; /* of the packet: its new texts */
     ml_buffer part;
-    uint8_t *strings_told; /* owned; by string, whether it has a number yet */
-    uint8_t *frames_told;  /* owned; by frame, likewise */
-    uint8_t *stacks_told;  /* owned; by stack, likewise */
+    uint8_t *strings_told; /* owned; by string, the numbers already given */
+    uint8_t *frames_told;  /* owned; by frame, the same */
+    uint8_t *stacks_told;  /* owned; by stack, the same */
     uint64_t tracks;       /* ids given */
     int error;
 } ml_perfetto;
 
-/* 0 or ML_ENOMEM; to be taken down in any case. */
+/* 0 or ML_ENOMEM.  Free it in any case. */
 int ml_perfetto_begin(ml_perfetto *trace, const ml_recording *recording, ml_sink sink,
                       void *context);
-/* Hands SINK the rest: the trace's first error. */
+/* Passes the rest to SINK; returns the trace's first error. */
 int ml_perfetto_end(ml_perfetto *trace);
 void ml_perfetto_fini(ml_perfetto *trace);
 
-/* Says that the times of all events count from TIME, unix ns, on the wall's clock. */
+/* Defines the trace's clock: event times count from TIME, unix ns, on the wall
+ * clock. */
 void ml_perfetto_clock(ml_perfetto *trace, uint64_t time);
 
-/* Each makes a track below PARENT, 0 for none, and gives its id. */
+/* Each makes a track below PARENT (0: none) and returns its id. */
 uint64_t ml_perfetto_process(ml_perfetto *trace, uint32_t pid, const char *name);
 uint64_t ml_perfetto_thread(ml_perfetto *trace, uint32_t pid, uint32_t number);
 uint64_t ml_perfetto_track(ml_perfetto *trace, uint64_t parent, const char *name);
@@ -49,7 +50,7 @@ uint64_t ml_perfetto_counter(ml_perfetto *trace, uint64_t parent, const char *na
 void ml_perfetto_count(ml_perfetto *trace, uint64_t track, uint64_t time,
                        uint64_t value);
 
-/* An event: begin, name where it has one, figures, end. */
+/* An event: begin, a name if it has one, figures, end. */
 void ml_perfetto_event_begin(ml_perfetto *trace, enum ml_perfetto_event type,
                              uint64_t track);
 void ml_perfetto_name(ml_perfetto *trace, const char *name);

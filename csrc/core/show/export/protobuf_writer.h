@@ -1,6 +1,6 @@
-/* Protocol Buffers' wire format, written.
+/* Writes Protocol Buffers' wire format.
  *
- * Owns how fields are laid out.  Whatever goes wrong is remembered by the buffer. */
+ * Owns the layout of fields.  The buffer remembers errors. */
 #ifndef ML_PROTOBUF_WRITER_H
 #define ML_PROTOBUF_WRITER_H
 
@@ -13,7 +13,7 @@ enum ml_protobuf_wire {
     ML_PROTOBUF_BYTES = 2
 };
 
-/* The key of FIELD to TO, which has room for a number; where it ends. */
+/* Writes the key of FIELD to TO, which has room for a number; returns its end. */
 static inline uint8_t *
 ml_protobuf_put_key(uint8_t *to, uint32_t field, enum ml_protobuf_wire wire)
 {
@@ -24,9 +24,9 @@ void ml_protobuf_unsigned(ml_buffer *out, uint32_t field, uint64_t value);
 void ml_protobuf_bytes(ml_buffer *out, uint32_t field, const void *bytes,
                        size_t length);
 void ml_protobuf_c_string(ml_buffer *out, uint32_t field, const char *text);
-/* Lone surrogates, which no string may have, become U+FFFD. */
+/* Lone surrogates become U+FFFD: no string may contain them. */
 void ml_protobuf_string(ml_buffer *out, uint32_t field, ml_string text);
-/* A message inside another; PART is empty afterwards. */
+/* Writes PART as a message within another, and empties PART. */
 void ml_protobuf_message(ml_buffer *out, uint32_t field, ml_buffer *part);
 
 #endif

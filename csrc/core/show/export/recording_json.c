@@ -1,4 +1,4 @@
-/* Writing a recording as JSON: a builder of the schema that refers to stacks by
+/* Writes a recording as JSON, by a builder of the schema that refers to stacks by
  * number. */
 #include "show/export/recording_json.h"
 
@@ -15,14 +15,14 @@
 #define BUFFER_BYTES ((size_t)64 * 1024)
 
 typedef struct writer {
-    ml_builder builder; /* first, so that a builder is a writer */
+    ml_builder builder; /* first, so that a builder can be cast to a writer */
     const ml_recording *recording;
     ml_sink sink;
     void *sink_context;
-    ml_buffer out; /* what the sink does not have yet */
+    ml_buffer out; /* not yet passed to the sink */
     bool expand;
     unsigned depth;
-    /* Of the containers that are open: a dict's values follow their keys. */
+    /* Of each open container: whether it is a dict, whose values follow keys. */
     bool dict[ML_DEPTH_MAX];
     uint64_t count[ML_DEPTH_MAX]; /* values so far */
 } writer;
@@ -45,7 +45,7 @@ flush(writer *w)
     w->out.length = 0;
 }
 
-/* Writes what goes before a value. */
+/* Writes the separator before a value. */
 static void
 begin_value(writer *w)
 {
@@ -70,8 +70,8 @@ number(writer *w, int64_t integer)
     ml_json_text(&w->out, text);
 }
 
-/* The frames, and the stacks by their innermost frame and their callers' stack; both
- * begin with what is unknown. */
+/* Frames; and stacks, each by its innermost frame and its callers' stack.  Both tables
+ * begin with the unknown one. */
 static void
 put_tables(writer *w)
 {
@@ -141,7 +141,7 @@ put_boolean(ml_builder *builder, bool truth)
     ml_json_text(&writer_of(builder)->out, truth ? "true" : "false");
 }
 
-/* JSON has no infinity and nothing that is not a number. */
+/* JSON has no infinity and no NaN. */
 static void
 put_real(ml_builder *builder, double real)
 {

@@ -1,7 +1,6 @@
-/* A recording as tables.  See recording_tables.h.
+/* Writes a recording as tables.  See recording_tables.h.
  *
- * A row is a struct here, whose fields are listed beside it: the order of the lists
- * is the order of the columns. */
+ * A row is a struct.  The list of fields beside it gives the order of columns. */
 #include "show/export/recording_tables.h"
 
 #include <string.h>
@@ -41,7 +40,7 @@ rows_fini(rows *r)
     ml_allocation_kinds_fini(&r->kinds);
 }
 
-/* To be taken down in any case. */
+/* Free the rows in any case. */
 static int
 rows_init(rows *r, const ml_recording *recording, size_t device)
 {
@@ -55,7 +54,7 @@ rows_init(rows *r, const ml_recording *recording, size_t device)
     return error < 0 ? error : ml_page_device_rows(&r->device);
 }
 
-/* The time of the event before MOMENT, unix ns; 0 where there is none. */
+/* The time of the event before MOMENT, unix ns; 0: none. */
 static uint64_t
 time_of(const ml_device_trace *trace, uint32_t moment)
 {
@@ -64,7 +63,7 @@ time_of(const ml_device_trace *trace, uint32_t moment)
                : ml_events_time(&trace->events, moment - 1);
 }
 
-/* The event after which it is MOMENT: -1 before the first, their number for never. */
+/* The event just before MOMENT; -1: before the first; the event count: never. */
 static int64_t
 event_of(const ml_device_trace *trace, uint32_t moment)
 {
@@ -309,7 +308,7 @@ static const ml_column_table_field note_fields[] = {FIELD(note_row, time_ns, 'Q'
                                                     VALUE("value_5", 5),
                                                     VALUE("value_6", 6)};
 
-/* Those of PART, from row *NEXT on; FIRST: devices of the ranks before it. */
+/* The notes of PART, from row *NEXT on; FIRST: number of devices in earlier ranks. */
 static void
 put_notes(ml_column_table *table, const ml_recording *part, int64_t rank, size_t first,
           size_t *next)

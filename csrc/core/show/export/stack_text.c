@@ -1,4 +1,4 @@
-/* Stacks at the peak as text.  See stack_text.h. */
+/* Writes stacks at the peak as text.  See stack_text.h. */
 #include "show/export/stack_text.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ typedef struct stack_text_work {
     const ml_recording *recording; /* borrowed */
     ml_buffer *out;
     ml_buffer text;
-    uint32_t *path; /* owned; frames of a stack, the outermost last */
+    uint32_t *path; /* owned; frames of a stack, outermost last */
     size_t path_capacity;
 } stack_text_work;
 
@@ -29,7 +29,7 @@ find_path(stack_text_work *w, const ml_recording *part, uint32_t stack, size_t *
     return 0;
 }
 
-/* Calls PUT for each device that is wanted and what it has at its peak. */
+/* Calls PUT for each requested device with its live blocks at the peak. */
 static int
 each_device(stack_text_work *w, size_t device,
             int (*put)(stack_text_work *w, size_t device, const ml_recording *part,
@@ -56,7 +56,7 @@ each_device(stack_text_work *w, size_t device,
 
 /* ---- Folded lines ---- */
 
-/* Nothing in a frame may end it, or its line. */
+/* Frame text must not contain a separator or a line break. */
 static void
 put_frame_text(stack_text_work *w)
 {
@@ -112,7 +112,7 @@ ml_stack_folded(const ml_recording *recording, size_t device, ml_buffer *out)
 
 /* ---- speedscope ---- */
 
-/* Behind those of the recording there is one for each reason to have none. */
+/* The recording's frames, then one for each reason to have none. */
 static void
 put_frames(ml_buffer *out, const ml_recording *recording)
 {

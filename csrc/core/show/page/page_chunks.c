@@ -1,5 +1,5 @@
-/* A device from near: its events in chunks, each with all rows that it needs, and the
- * bytes times time of each kind in each chunk.  See page_device.h. */
+/* A device in detail: its events in chunks.  Each chunk has the rows that it needs, and
+ * each kind's bytes times time.  See page_device.h. */
 #include <string.h>
 
 #include "base/varint.h"
@@ -13,10 +13,10 @@
 typedef struct chunk_work {
     ml_page_device *device;
     ml_page_walk walk;
-    uint32_t *carried; /* owned; rows that are there before the chunk, ascending */
+    uint32_t *carried; /* owned; rows live before the chunk, ascending */
     size_t carried_count;
-    size_t next;     /* the first row that starts in the chunk or after it */
-    uint32_t *fresh; /* owned; the rows that start in the chunk */
+    size_t next;     /* the first row born in the chunk or later */
+    uint32_t *fresh; /* owned; the rows born in the chunk */
     size_t fresh_count;
     uint64_t *numbers; /* owned; time and totals after each event */
 } chunk_work;
@@ -29,7 +29,7 @@ enum {
     OF_COUNT
 };
 
-/* Rows that are there after FIRST events; the first chunk has all from before. */
+/* Sets the rows live after FIRST events; the first chunk has all from before. */
 static void
 carry(chunk_work *w, size_t first)
 {
@@ -68,7 +68,7 @@ take_fresh(chunk_work *w, size_t end)
     }
 }
 
-/* The place of ROW among those of the chunk, plus 1. */
+/* 1 + the index of ROW in the chunk. */
 static size_t
 place_of(const chunk_work *w, uint32_t row)
 {
@@ -110,7 +110,7 @@ write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
     }
 }
 
-/* What the rows say of all others. */
+/* The remaining facts follow from the rows. */
 static int
 write_bare_events(ml_buffer *out, chunk_work *w, size_t first, size_t count)
 {
@@ -148,8 +148,8 @@ write_bare_events(ml_buffer *out, chunk_work *w, size_t first, size_t count)
     return error;
 }
 
-/* The most allocated bytes in the chunk go to PEAK, the time of its first event to
- * TIME. */
+/* Sets PEAK to the most allocated bytes in the chunk, TIME to its first event's
+ * time. */
 static int
 write_chunk(chunk_work *w, size_t first, size_t count, uint64_t *time, uint64_t *peak)
 {
@@ -248,7 +248,7 @@ ml_page_write_chunks(ml_page_device *device, ml_buffer *head)
 
 typedef struct tally {
     ml_wide bytes;  /* allocated now */
-    uint64_t since; /* us up to which it is counted */
+    uint64_t since; /* us; bytes are counted up to here */
     uint64_t allocs;
     ml_wide byte_us;
 } tally;
@@ -278,7 +278,7 @@ change_kind(void *context, const ml_lifetime *row, bool begins)
     of->allocs += begins && row->start == w->walk.memory.position && row->start > 0;
 }
 
-/* Over COUNT events, then up to the time of the next one. */
+/* Covers COUNT events and the time up to the next one. */
 static void
 write_integral(ml_buffer *out, integral_work *w, size_t count)
 {

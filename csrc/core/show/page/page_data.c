@@ -1,4 +1,4 @@
-/* The viewer's page data.  See page_data.h. */
+/* Makes the viewer's page data.  See page_data.h. */
 #include "show/page/page_data.h"
 
 #include <string.h>
@@ -13,12 +13,11 @@ typedef struct page_data_work {
     uint64_t base_us;
     ml_allocation_kinds kinds;
     ml_page_blobs blobs;
-    ml_buffer devices; /* JSON; behind the tables that they add to */
+    ml_buffer devices; /* JSON; the tables that it adds to come before */
 } page_data_work;
 
-/* The earliest event's, so that every device counts from the same moment.  0 is no
- * time: an event without one must not put all others decades from the page's
- * beginning. */
+/* The earliest event's time, so that all devices count from one moment.  Events without
+ * a time are ignored: a 0 would put all others decades later. */
 static uint64_t
 first_microsecond(const ml_recording *recording)
 {
@@ -34,7 +33,7 @@ first_microsecond(const ml_recording *recording)
     return first == UINT64_MAX ? 0 : first;
 }
 
-/* A page that marks more shows nothing else. */
+/* With more marks, the page would show nothing else. */
 #define OOMS_MOST 10000
 
 static void
@@ -105,7 +104,7 @@ write_groups(ml_buffer *out, const ml_page_groups *groups)
     ml_json_text(out, "}");
 }
 
-/* What grows step by step. */
+/* Growth by step. */
 static int
 write_growth(ml_buffer *out, const ml_page_device *device)
 {

@@ -1,8 +1,6 @@
-/* One device of a page: its rows with their kinds, the groups they are coloured by, and
- * its blobs.
+/* One device of a page: its rows with their kinds, their groups, and its blobs.
  *
- * Owns what the writers of blobs share.  docs/FORMAT.md is the specification of what
- * they write. */
+ * Owns what the writers of blobs share.  docs/FORMAT.md specifies their output. */
 #ifndef ML_PAGE_DEVICE_H
 #define ML_PAGE_DEVICE_H
 
@@ -12,12 +10,12 @@
 #include "analysis/answers/peak.h"
 #include "analysis/lifetimes/lifetimes_walk.h"
 
-/* Each of a page's blobs is written once, in the order of their numbers. */
+/* A page's blobs are written once each, in the order of their numbers. */
 typedef struct ml_page_blobs {
     ml_buffer *list; /* owned */
     size_t count;
     size_t capacity;
-    bool rounded; /* a number in them is above 2^53 */
+    bool rounded; /* some number exceeds 2^53 */
 } ml_page_blobs;
 
 /* A new blob, borrowed until the next one.  NULL: out of memory. */
@@ -39,28 +37,29 @@ enum ml_page_scheme {
 };
 
 #define ML_PAGE_NO_GROUP UINT32_MAX
-/* Of lines; the others share one. */
+/* Lines with a group of their own; the others share one. */
 #define ML_PAGE_GROUPS_MOST 24
-/* 0, and the powers of 4 up to 2^52, which JavaScript tells from those beside them. */
+/* 0, and the powers of 4 up to 2^52, which JavaScript represents exactly. */
 #define ML_PAGE_SIZES 28
 
 typedef struct ml_page_groups {
-    size_t kind_count; /* when they were made; later ones are of other devices */
-    /* Groups of each scheme; ids: a category, a row of modules, a line (-1: all others),
+    size_t kind_count; /* at the making; later kinds are of other devices */
+    /* Groups by scheme.  An id is a category, a module row, a line (-1: all others), or
      * the least bytes. */
     int64_t ids[ML_PAGE_SCHEMES][ML_PAGE_SIZES + 1];
     size_t counts[ML_PAGE_SCHEMES];
-    size_t firsts[ML_PAGE_SCHEMES];     /* groups of the schemes before */
+    size_t firsts[ML_PAGE_SCHEMES];     /* number of groups in earlier schemes */
     size_t total;                       /* of all schemes */
     uint32_t *of_kind[ML_PAGE_BY_SIZE]; /* owned; ML_PAGE_NO_GROUP: not of the device */
     uint8_t of_size[ML_PAGE_SIZES];
-    ml_module_tree *modules; /* owned; of the peak, and of all modules of the device */
+    /* owned; modules of the peak, then all others of the device */
+    ml_module_tree *modules;
     ml_module_row module_rows[ML_MODULE_ROWS];
     size_t module_row_count;
 } ml_page_groups;
 
 typedef struct ml_page_device {
-    const ml_recording *part; /* borrowed; in which the device is number OWN */
+    const ml_recording *part; /* borrowed; the device is its number OWN */
     size_t own;
     uint64_t base_us;
     ml_allocation_kinds *kinds; /* borrowed */
@@ -70,17 +69,17 @@ typedef struct ml_page_device {
     ml_peak *peak; /* owned */
 } ml_page_device;
 
-/* Fills rows, their kinds, and the peak.  0, ML_ELIMIT or ML_ENOMEM; to be taken
- * down in any case. */
+/* Fills rows, their kinds, and the peak.  0, ML_ELIMIT or ML_ENOMEM.  Free the device
+ * in any case. */
 int ml_page_device_rows(ml_page_device *device);
 void ml_page_device_fini(ml_page_device *device);
 
-/* Of the groups those by module: the rows that say most of the peak.  PRESENT: by kind,
- * whether the device has it.  0 or ML_ENOMEM. */
+/* The groups by module: the rows with most of the peak.  PRESENT: by kind, whether the
+ * device has it.  0 or ML_ENOMEM. */
 int ml_page_group_modules(ml_page_device *device, const bool *present);
 /* A node's path as a string. */
 void ml_page_put_path(ml_buffer *out, const ml_module_tree *tree, uint32_t node);
-/* Writes them as a member of the device. */
+/* Writes the module tree as a member of the device. */
 void ml_page_write_modules(ml_buffer *out, const ml_page_device *device);
 /* Fills groups from rows.  0 or ML_ENOMEM. */
 int ml_page_groups_make(ml_page_device *device);
@@ -88,8 +87,7 @@ int ml_page_groups_make(ml_page_device *device);
 size_t ml_page_group_of(const ml_page_device *device, const ml_lifetime *row,
                         enum ml_page_scheme scheme);
 
-/* Each writes blobs and, as members of an object, what the head says of them.  0 or
- * ML_ENOMEM. */
+/* Each writes blobs, and the head's members about them.  0 or ML_ENOMEM. */
 int ml_page_write_levels(ml_page_device *device, ml_buffer *head);
 int ml_page_write_bands(ml_page_device *device, ml_buffer *head);
 int ml_page_write_segments(ml_page_device *device, ml_buffer *head);
@@ -107,7 +105,7 @@ int ml_page_write_chunks(ml_page_device *device, ml_buffer *head);
 #define ML_PAGE_BLOB_COLUMNS ((size_t)4096)
 #define ML_PAGE_BLOB_BANDS ((size_t)8192)
 
-/* The columns of COUNT rows, whose numbers INDEX lists. */
+/* The columns of the COUNT rows in INDEX. */
 void ml_page_write_rows(ml_buffer *out, const ml_page_device *device,
                         const uint32_t *index, size_t count);
 
@@ -116,18 +114,19 @@ void ml_page_write_rows(ml_buffer *out, const ml_page_device *device,
 typedef struct ml_page_walk {
     ml_lifetimes_walk memory;
     uint64_t base_us;
-    uint64_t time; /* us from the base; never less than before */
+    uint64_t time; /* us from the base; never decreases */
 } ml_page_walk;
 
-/* Before the first event; CHANGED and CONTEXT as of ml_lifetimes_walk_begin(). */
+/* Starts before the first event; CHANGED and CONTEXT as of
+ * ml_lifetimes_walk_begin(). */
 void ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
                         ml_lifetime_changed *changed, void *context);
-/* Over the next event, which there is. */
+/* Moves over the next event, which must exist. */
 void ml_page_walk_next(ml_page_walk *walk);
-/* The time that it will have after the next event; behind the last, that it has. */
+/* The walk's time after the next event; at the end, its current time. */
 uint64_t ml_page_walk_peek(const ml_page_walk *walk);
 
-/* That a walk has after the first event, and after the last. */
+/* The walk's time after the first event, and after the last. */
 uint64_t ml_page_first_time(const ml_page_device *device);
 uint64_t ml_page_last_time(const ml_page_device *device);
 

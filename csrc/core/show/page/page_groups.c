@@ -1,11 +1,11 @@
-/* The groups that a page colours a device's allocations by.  See page_device.h. */
+/* The groups by which a page colours a device's allocations.  See page_device.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/varint.h"
 #include "show/page/page_device.h"
 
-/* From the bottom: what stays long lies below what comes and goes. */
+/* From bottom to top: long-lived categories lie below short-lived ones. */
 static const uint8_t category_order[ML_CATEGORY_COUNT] = {
     ML_CATEGORY_BEFORE_RECORDING,
     ML_CATEGORY_PARAMETER,
@@ -41,7 +41,7 @@ compare_weights(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* The ML_PAGE_GROUPS_MOST heaviest lines; the others are one more. */
+/* The ML_PAGE_GROUPS_MOST heaviest lines, and one group for the others. */
 static int
 group_by_line(ml_page_device *device, const weighed *kinds)
 {
@@ -122,7 +122,7 @@ group_by_category(ml_page_device *device, const weighed *kinds)
     }
 }
 
-/* 0, or 1 and the power of 4 that BYTES reach. */
+/* 0; or 1 + the largest power of 4 up to BYTES. */
 static size_t
 size_class(uint64_t bytes)
 {

@@ -6,7 +6,7 @@
 #include "show/page/page_device.h"
 #include "show/text/json.h"
 
-/* Grows when the page has to read something else. */
+/* Incremented when pages must read a new form. */
 #define FORMAT 3u
 
 /* ---- What all share ---- */
@@ -76,7 +76,7 @@ ml_page_head_begin(ml_buffer *out, const ml_recording *recording, uint64_t base_
     ml_json_text(out, "}");
 }
 
-/* The modules of all kinds as a tree, without bytes: the page adds up those that it shows. */
+/* The modules of all kinds as a tree, without bytes; the page sums what it shows. */
 static int
 make_tree(const ml_allocation_kinds *kinds, ml_module_tree **tree)
 {
@@ -227,12 +227,12 @@ ml_page_head_ranks(ml_buffer *out, const ml_recording *recording)
 typedef struct shown {
     const char *kind;
     uint64_t time; /* unix ns */
-    uint64_t end;  /* likewise; UINT64_MAX: it did not */
+    uint64_t end;  /* likewise; UINT64_MAX: not ended */
     uint64_t value;
     uint32_t name;
     int32_t device;
-    int32_t rank;    /* index of; -1: of none in particular */
-    uint64_t number; /* by which begin and end know each other */
+    int32_t rank;    /* index; -1: no particular rank */
+    uint64_t number; /* pairs begin and end */
     bool open;
 } shown;
 
@@ -254,8 +254,8 @@ show(shown_list *list, shown item)
     return error;
 }
 
-/* Ends the last that is open, of KIND and NUMBER, or with annotations of NAME and
- * DEVICE.  False: none is. */
+/* Ends the last open note of KIND and NUMBER, or the last open annotation of NAME and
+ * DEVICE.  False: there is none. */
 static bool
 end_last(shown_list *list, const shown *end)
 {
@@ -331,7 +331,7 @@ show_notes(shown_list *list, const ml_recording *part, int32_t rank,
     return error;
 }
 
-/* Those that memlab made of its notes are told by these. */
+/* These tell memlab's own annotations of its notes. */
 static bool
 has_regions(const ml_recording *recording)
 {

@@ -1,7 +1,7 @@
-/* The tables at the head of a page's data that are not a device's: strings, frames,
- * stacks, kinds, lines, notes, ranks.
+/* The tables in a page's head that all devices share: strings, frames, stacks, kinds,
+ * lines, notes, ranks.
  *
- * Owns their keys.  Each writes members of an object that is open. */
+ * Owns their keys.  Each function writes members of an open object. */
 #ifndef ML_PAGE_HEAD_H
 #define ML_PAGE_HEAD_H
 
@@ -10,7 +10,7 @@
 
 void ml_page_head_begin(ml_buffer *out, const ml_recording *recording,
                         uint64_t base_us);
-/* 0 or ML_ENOMEM, as of those that return something. */
+/* Functions with a result return 0 or ML_ENOMEM. */
 int ml_page_head_kinds(ml_buffer *out, const ml_allocation_kinds *kinds);
 void ml_page_head_ranks(ml_buffer *out, const ml_recording *recording);
 int ml_page_head_notes(ml_buffer *out, const ml_recording *recording, uint64_t base_us);

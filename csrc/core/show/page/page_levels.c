@@ -1,4 +1,4 @@
-/* A device from afar: columns of many events, and the allocations that last long.  See
+/* A device from afar: columns of many events each, and long-lived allocations.  See
  * page_device.h. */
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "show/page/page_device.h"
 #include "show/text/json.h"
 
-/* Numbers of a column, then the bytes of each group of each scheme. */
+/* A column's numbers; the bytes of each group of each scheme follow. */
 enum {
     AT_TIME,
     AT_PEAK, /* index of the event */
@@ -17,7 +17,7 @@ enum {
     AT_GROUPS
 };
 
-/* What a group gained; of what it lost the negative. */
+/* Bytes that a group gained; negative: lost. */
 typedef struct gain {
     size_t group;
     uint64_t bytes;
@@ -25,10 +25,10 @@ typedef struct gain {
 
 typedef struct page_levels_work {
     ml_page_device *device;
-    uint64_t *columns; /* owned; of the finest level, later of the coarser ones */
+    uint64_t *columns; /* owned; the finest level, then the coarser ones */
     size_t count;
-    size_t width;    /* numbers of a column */
-    uint64_t *bytes; /* owned; now, of each group of each scheme */
+    size_t width;    /* numbers per column */
+    uint64_t *bytes; /* owned; current bytes of each group of each scheme */
     gain *gains;     /* owned; since the column's peak so far */
     size_t gain_count;
     size_t gain_capacity;
@@ -55,8 +55,7 @@ change_group(void *context, const ml_lifetime *row, bool begins)
     }
 }
 
-/* Over COUNT events.  The groups are those of the peak: what they gained after it is taken
- * away again. */
+/* Covers COUNT events.  Groups are those at the peak, so later gains are taken back. */
 static void
 fill_column(page_levels_work *w, uint64_t *column, ml_page_walk *walk, size_t count)
 {
@@ -95,7 +94,7 @@ fill_columns(page_levels_work *w)
     return w->error;
 }
 
-/* Each four columns become one. */
+/* Merges every four columns into one. */
 static void
 merge_columns(page_levels_work *w)
 {
@@ -150,7 +149,7 @@ write_columns(ml_buffer *out, const page_levels_work *w, size_t span, size_t fir
     }
 }
 
-/* The coarser levels come first: this one is written when they are. */
+/* Writes the coarser levels first, then this one. */
 static int
 write_level(page_levels_work *w, size_t span, ml_buffer *head)
 {
@@ -220,7 +219,7 @@ ml_page_write_levels(ml_page_device *device, ml_buffer *head)
 
 /* ---- Bands ---- */
 
-/* Events for which ROW is allocated. */
+/* Number of events for which ROW is allocated. */
 static size_t
 lasts(const ml_page_device *device, const ml_lifetime *row)
 {
@@ -228,7 +227,7 @@ lasts(const ml_page_device *device, const ml_lifetime *row)
     return (row->requested != ML_NEVER ? row->requested : last) - row->start;
 }
 
-/* The blob of the rows that INDEX lists; their first start, last end go to BOUNDS. */
+/* The blob of the rows in INDEX; BOUNDS gets their first start and last end. */
 static int
 write_band(ml_page_device *device, const uint32_t *index, size_t count,
            int64_t bounds[2])

@@ -1,9 +1,10 @@
-/* The groups by module of a page's device: repeated modules rolled up, in the rows that the
- * report has of the peak.  See page_device.h. */
+/* The groups by module of a page's device: repeated modules rolled up into the rows of
+ * the report's peak.  See page_device.h. */
 #include "show/page/page_device.h"
 #include "show/text/json.h"
 
-/* The modules of the peak with their bytes, and all others of the device without any. */
+/* The modules of the peak with their bytes, then the device's other modules without
+ * bytes. */
 static int
 make_tree(ml_page_device *device, const bool *present)
 {
@@ -45,7 +46,7 @@ ml_page_group_modules(ml_page_device *device, const bool *present)
         return error;
     }
     groups->module_row_count = rows;
-    /* Of nothing else than modules without bytes at the peak there are others, too. */
+    /* If only modules without bytes are left, they are the others too. */
     size_t others = rows;
     for (size_t i = 0; i < rows; i++) {
         bool rest = groups->module_rows[i].node == 0;

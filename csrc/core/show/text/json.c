@@ -1,4 +1,4 @@
-/* JSON text for a page.  See json.h. */
+/* Writes JSON text for a page.  See json.h. */
 #include "show/text/json.h"
 
 #include <stdbool.h>
@@ -6,7 +6,7 @@
 
 /* Bytes of a number with sign and quotes. */
 #define DIGITS 24
-/* JavaScript counts exactly up to here. */
+/* Up to here JavaScript's integers are exact. */
 #define EXACT (UINT64_C(1) << 53)
 
 void
@@ -60,8 +60,8 @@ put_escape(ml_buffer *out, unsigned unit)
     ml_buffer_append(out, text, sizeof(text));
 }
 
-/* What JSON forbids, what could end the element that holds the data, and what the
- * page's own encoding has no bytes for. */
+/* Characters that JSON forbids, that could end the enclosing script element, or that
+ * have no bytes in the page's encoding. */
 static bool
 needs_escape(unsigned character)
 {

@@ -1,31 +1,31 @@
 /* JSON text, safe inside a script element of an HTML page.
  *
- * Owns how numbers and strings are written.  What it writes is ASCII but for characters
- * of names, valid UTF-8, and holds none of < > & nor U+2028 nor U+2029.  Whatever goes
- * wrong is remembered by the buffer. */
+ * Owns how numbers and strings are written.  Output is ASCII, except for names, which
+ * are valid UTF-8.  It contains none of < > &, U+2028 and U+2029.  The buffer remembers
+ * errors. */
 #ifndef ML_JSON_H
 #define ML_JSON_H
 
 #include "base/base.h"
 #include "recording/recording.h"
 
-void ml_json_text(ml_buffer *out, const char *text); /* as it is */
-/* Integers above 2^53, which JavaScript would round, as strings. */
+void ml_json_text(ml_buffer *out, const char *text); /* unchanged */
+/* Writes integers above 2^53 as strings, because JavaScript would round them. */
 void ml_json_unsigned(ml_buffer *out, uint64_t value);
 void ml_json_signed(ml_buffer *out, int64_t value);
 void ml_json_string(ml_buffer *out, const char *bytes, size_t length);
 void ml_json_c_string(ml_buffer *out, const char *text);
 void ml_json_id(ml_buffer *out, const ml_recording *recording, uint32_t string);
 
-/* KEY of ours, behind a comma unless it is the first of its object. */
+/* Writes KEY, one of memlab's own, after a comma unless it is the object's first. */
 void ml_json_key(ml_buffer *out, const char *key);
 void ml_json_key_unsigned(ml_buffer *out, const char *key, uint64_t value);
 void ml_json_key_string(ml_buffer *out, const char *key, const char *text);
-/* What separates the items of a list: a comma unless it is the first. */
+/* Writes a comma unless the next item is the list's first. */
 void ml_json_next(ml_buffer *out);
 
-/* The key KEY with a list of COUNT items, each written by the statement PUT, in which
- * INDEX is its number. */
+/* Writes KEY with a list of COUNT items.  The statement PUT writes one item, whose
+ * number is INDEX. */
 #define ML_JSON_COLUMN(out, key, index, count, put) \
     do { \
         ml_json_key((out), (key)); \

@@ -1,14 +1,14 @@
-/* Text for pictures.  See markup.h.
+/* Writes text for pictures.  See markup.h.
  *
- * Numbers are written digit by digit: printf writes a decimal point as the program's
- * locale has it. */
+ * Numbers are written digit by digit, because printf's decimal point depends on the
+ * locale. */
 #include "show/text/markup.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define REPLACEMENT 0xfffdu
-/* The pictures of the control characters. */
+/* The first control picture. */
 #define PICTURES 0x2400u
 #define DELETE_PICTURE 0x2421u
 #define ELLIPSIS "\xe2\x80\xa6"
@@ -22,7 +22,7 @@ ml_markup(ml_buffer *out, const char *text)
 
 /* ---- Text from outside ---- */
 
-/* Marks and overrides of the direction of text, and the separators that break lines. */
+/* Directional marks and overrides, and separators that break lines. */
 static bool
 is_steering(unsigned c)
 {
@@ -45,7 +45,7 @@ shown(unsigned c)
     return no_text || is_steering(c) ? REPLACEMENT : c;
 }
 
-/* C is of three bytes, as all that stand for others are. */
+/* C has three bytes in UTF-8, as all replacement characters have. */
 static void
 put_three(ml_buffer *out, unsigned c)
 {
@@ -73,8 +73,8 @@ entity(unsigned c)
     }
 }
 
-/* The length of the character at AT, which becomes *C; what is none is one byte and a
- * replacement. */
+/* Sets *C to the character at AT and returns its length.  An invalid byte becomes a
+ * replacement character. */
 static size_t
 next_character(const char *bytes, size_t length, size_t at, unsigned *c)
 {
@@ -112,8 +112,8 @@ ml_markup_text(ml_buffer *out, const char *bytes, size_t length)
     ml_buffer_append(out, bytes + done, length - done);
 }
 
-/* The scripts of East Asia and emoji take two; what it is wrong about is cut a little
- * early or late. */
+/* Scripts of East Asia and emoji are two columns wide.  A wrong guess only moves the
+ * cut a little. */
 static size_t
 columns_of(unsigned c)
 {
@@ -128,7 +128,7 @@ void
 ml_markup_cut(ml_buffer *out, const char *bytes, size_t length, size_t columns)
 {
     size_t used = 0;
-    size_t fits = 0; /* bytes that leave a column for the ellipsis */
+    size_t fits = 0; /* bytes that leave one column for the ellipsis */
     for (size_t at = 0; at < length;) {
         unsigned c;
         size_t step = next_character(bytes, length, at, &c);
@@ -148,7 +148,7 @@ ml_markup_cut(ml_buffer *out, const char *bytes, size_t length, size_t columns)
 
 /* ---- Numbers ---- */
 
-/* VALUE, with a comma before every third digit where GROUPED. */
+/* VALUE; GROUPED: with a comma before every third digit. */
 static void
 put_digits(ml_buffer *out, uint64_t value, bool grouped)
 {
@@ -196,7 +196,7 @@ put_two_digits(ml_buffer *out, uint64_t value)
     ml_buffer_append(out, text, sizeof(text));
 }
 
-/* WHOLE and REST / UNIT, below 1000, with three significant digits. */
+/* WHOLE + REST / UNIT, below 1000, with three significant digits. */
 static void
 put_three_digits(ml_buffer *out, uint64_t whole, uint64_t rest, uint64_t unit)
 {
@@ -205,14 +205,14 @@ put_three_digits(ml_buffer *out, uint64_t whole, uint64_t rest, uint64_t unit)
     for (unsigned i = 0; i < digits; i++) {
         scale *= 10;
     }
-    /* Room for the product; a rest that is no tie stays none. */
+    /* Makes room for the product; a remainder that is no tie never becomes one. */
     while (unit > UINT64_MAX / 2000) {
         unit >>= 1;
         rest = rest >> 1 | (rest & 1);
     }
     uint64_t value = whole * scale + rest * scale / unit;
     rest = rest * scale % unit;
-    /* Ties to the even one, as Python rounds in the reports. */
+    /* Rounds ties to even, as Python does in the reports. */
     if (rest * 2 > unit || (rest * 2 == unit && value % 2 == 1)) {
         value++;
     }
@@ -241,7 +241,7 @@ ml_markup_size(ml_buffer *out, uint64_t bytes)
     }
     size_t name = 0;
     uint64_t unit = KIB;
-    /* From 999.5 on it would have four digits. */
+    /* From 999.5 on, the number would have four digits. */
     while (name < 5 && bytes / unit * 2 + (bytes % unit * 2 >= unit) >= 1999) {
         unit *= KIB;
         name++;
@@ -260,7 +260,7 @@ ml_markup_torch_size(ml_buffer *out, uint64_t bytes)
     }
     uint64_t unit = UINT64_C(1) << (10 * power);
     uint64_t rest = bytes % unit;
-    /* Below 2^60, so that ten of it fit. */
+    /* Below 2^60, so ten times it fits. */
     uint64_t tenths = rest * 10 / unit;
     rest = rest * 10 % unit;
     if (rest * 2 > unit || (rest * 2 == unit && tenths % 2 == 1)) {
@@ -388,7 +388,7 @@ ml_markup_stack(ml_buffer *out, const ml_recording *recording, uint32_t stack,
 
 /* ---- Pages ---- */
 
-/* tests/export/test_pictures.py says what the hash must be when the style changes. */
+/* If the style changes, tests/export/test_pictures.py tells the new hash. */
 #define STYLE_HASH "sha256-thKNqvhahHfaVcxAoOkxeKFnQoxKlDM4clIaH+Qvl+Q="
 
 static const char style[] =
