@@ -13,6 +13,8 @@ TORCH_TESTS ?= tests/native tests/lab/test_allocator_model.py tests/phantom test
     tests/attribution tests/lend tests/objects
 # Where `make test-composer` makes its virtual environment.
 COMPOSER_VENV ?= .venv-composer
+# Where `make docs` makes its virtual environment.
+DOCS_VENV ?= .venv-docs
 # How many processes run the Python tests, each a file at a time.
 JOBS ?= $(shell nproc)
 # Fewer wheels, as in `make wheels WHEELS='--pythons 3.11 --torches 2.15.0'`.
@@ -61,7 +63,7 @@ CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell com
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: help setup demo test test-c test-cpu test-torch test-composer programs test-nightly \
-    build debug asan tsan valgrind cov format lint wasm bench wheel wheels clean
+    build debug asan tsan valgrind cov format lint docs wasm bench wheel wheels clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -134,6 +136,9 @@ format: ## Lay out the C and C++ files with clang-format 14
 
 lint: ## Check lengths, terms, layout, warnings of gcc and clang, cppcheck, ruff, rooms
 	@tools/lint.sh $(C_FILES)
+
+docs: setup ## Build the docs site into build/docs; a link that leads nowhere fails
+	@PYTHON='$(PYTHON)' MEMLAB_PYTHON='$(VENV_PYTHON)' tools/docs/build.sh '$(DOCS_VENV)'
 
 wasm: ## Build the core that the empty page reads files with
 	@$(call need,clang-14,clang-14 lld-14 llvm-14 wasi-libc libclang-rt-14-dev-wasm32)

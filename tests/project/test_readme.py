@@ -83,7 +83,9 @@ def test_commands_are_known():
 
 
 @pytest.mark.parametrize(
-    "path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name
+    "path",
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")],
+    ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_lead_somewhere(path):
     text = path.read_text()
