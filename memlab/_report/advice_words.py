@@ -102,9 +102,9 @@ def _settings(item):
 
 def _workspaces(item):
     return (
-        "Most of the peak is cuBLAS's work space",
-        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are cuBLAS's work "
-        "spaces: one for each stream of each thread that multiplies matrices. Their size does "
+        "Most of the peak is cuBLAS's workspace",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are cuBLAS's "
+        "workspaces: one for each stream of each thread that multiplies matrices. Their size does "
         "not depend on the model. Smaller ones can slow down large matrix products.",
         f"CUBLAS_WORKSPACE_CONFIG={item['conf']}",
     )

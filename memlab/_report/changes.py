@@ -38,7 +38,7 @@ DO: dict[str, tuple[str, str]] = {
     "evaluation_batch": ("Evaluate in smaller batches", "DataLoader(..., batch_size=B)"),
     "fragmentation": ("Allocate long-lived blocks together", "before the loop"),
     "settings": ("Change the allocator's settings", ""),
-    "workspaces": ("Shrink cuBLAS's work spaces", ""),
+    "workspaces": ("Shrink cuBLAS's workspaces", ""),
 }
 
 

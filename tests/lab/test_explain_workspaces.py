@@ -1,4 +1,4 @@
-"""cuBLAS's work spaces: advised where they are most of the peak, at what a run saves."""
+"""cuBLAS's workspaces: advised where they are most of the peak, at what a run saves."""
 
 import json
 
@@ -27,7 +27,7 @@ print(json.dumps([found, peaks]))
 def test_a_small_net(phantom_run):
     found, before = json.loads(phantom_run(TRAINS, "256", warm=False).stdout)
     (advice,) = found
-    # A work space of the thread of the forward pass, and one of the backward pass.
+    # A workspace of the thread of the forward pass, and one of the backward pass.
     assert advice["blocks"] == 2 and advice["bytes"] > before["allocated"] / 2
     variables = {"CUBLAS_WORKSPACE_CONFIG": advice["conf"]}
     again, after = json.loads(phantom_run(TRAINS, "256", env=variables).stdout)

@@ -35,7 +35,7 @@ int ml_advise_copies(const ml_advice_case *it, ml_proposals *out);
 int ml_advise_loss(const ml_advice_case *it, ml_proposals *out);
 /* Data that lie on the GPU for the whole run. */
 int ml_advise_inputs(const ml_advice_case *it, ml_proposals *out);
-/* Work spaces of cuBLAS that are most of the peak. */
+/* Workspaces of cuBLAS that are most of the peak. */
 int ml_advise_workspaces(const ml_advice_case *it, ml_proposals *out);
 /* A smaller batch in evaluations that make the peak. */
 int ml_advise_evaluation(const ml_advice_case *it, ml_proposals *out);

@@ -1,4 +1,4 @@
-/* cuBLAS's work spaces, where they are most of the peak: one of each thread that multiplies
+/* cuBLAS's workspaces, where they are most of the peak: one of each thread that multiplies
  * matrices and of each stream, of a size that CUBLAS_WORKSPACE_CONFIG sets. */
 #include "lab/advice/advice_rules.h"
 
