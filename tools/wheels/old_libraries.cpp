@@ -19,13 +19,15 @@ extern "C" HIDDEN void hold_exception(void **held) noexcept
 extern "C" HIDDEN void release_exception(void **held) noexcept
     NAMED("_ZNSt15__exception_ptr13exception_ptr10_M_releaseEv");
 
-void hold_exception(void **held) noexcept
+void
+hold_exception(void **held) noexcept
 {
     void *copy;
     copy_exception(&copy, held);
 }
 
-void release_exception(void **held) noexcept
+void
+release_exception(void **held) noexcept
 {
     end_exception(held);
 }
@@ -33,7 +35,8 @@ void release_exception(void **held) noexcept
 namespace std {
 
 // libstdc++ of GCC 11.
-HIDDEN void __throw_bad_array_new_length()
+HIDDEN void
+__throw_bad_array_new_length()
 {
     throw bad_array_new_length();
 }

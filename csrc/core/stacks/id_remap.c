@@ -192,8 +192,8 @@ adopt_strings(adoption *of, ml_device_trace *trace, size_t first, unsigned membe
 static int
 adopt_events(adoption *of, ml_device_trace *trace)
 {
-    static const unsigned strings[] = {
-        ML_EVENT_MEMBER_metadata, ML_EVENT_MEMBER_node, ML_EVENT_MEMBER_internal};
+    static const unsigned strings[] = {ML_EVENT_MEMBER_metadata, ML_EVENT_MEMBER_node,
+                                       ML_EVENT_MEMBER_internal};
     int result = 0;
     for (size_t i = 0; i < trace->event_count && result == 0; i += ML_EVENTS_CHUNK) {
         result = adopt_stacks(of, trace, i, ML_EVENT_MEMBER_stack);
