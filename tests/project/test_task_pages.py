@@ -3,7 +3,7 @@ top to bottom in an empty folder: files are written, commands run, and what they
 the page shows.
 
     ```python title="train.py"    writes the file
-    ```sh                         runs; a line that ends other than well says `# status 3`
+    ```sh                         runs; a line may say `# ends with status 3`
     ```text                       what the commands before it printed: lines in a row, of which
                                   those before and behind may be cut; `...` is anything
 """
@@ -87,7 +87,7 @@ class Places:
         }
         printed = []
         for line in text.replace("\\\n", " ").splitlines():
-            expected = re.search(r"# status (\d+)$", line)
+            expected = re.search(r"# ends with status (\d+)$", line)
             done = subprocess.run(
                 ["bash", "-c", line],
                 cwd=place,

@@ -19,7 +19,8 @@ if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
         -r tools/docs/requirements.txt
     echo "$wanted" >"$stamp"
 fi
-# Without the theme's advertisement of another generator.
-NO_MKDOCS_2_WARNING=1 "$venv/bin/python" -m mkdocs build --strict --quiet \
+# Without the theme's advertisement of another generator.  With --quiet, --strict would count
+# no warning.
+NO_MKDOCS_2_WARNING=1 "$venv/bin/python" -m mkdocs build --strict \
     --config-file tools/docs/mkdocs.yml
 echo "Docs: build/docs/index.html"
