@@ -74,7 +74,7 @@ def find_gpu(text: str) -> str:
             return plain[name]
     if re.match(r"(amd)?(instinct)?mi\d", wanted):
         raise ValueError(f"{text!r} is a GPU of AMD's, and memlab knows NVIDIA's alone")
-    near = difflib.get_close_matches(wanted, plain, 1)
+    near = difflib.get_close_matches(wanted, plain, 1, 0.8)
     meant = f"; did you mean {plain[near[0]]}" if near else ""
     raise ValueError(f"unknown GPU {text!r}{meant}; known are {', '.join(known)}")
 

@@ -337,7 +337,7 @@ def test_counts_above_what_sqlite_holds(tmp_path):
 @pytest.mark.parametrize("command", ["replay", "tune", "explain"])
 def test_more_memory_than_there_can_be(command, tmp_path, capsys):
     file = snapshot(tmp_path / "a.pickle")
-    for text in ("9" * 20, "9" * 400, "4194304TiB", "0.1"):
+    for text in ("9" * 20, "9" * 400, "4194304TiB", "0.1B"):
         with pytest.raises(SystemExit) as caught:
             main.main([command, file, "--memory", text])
         assert caught.value.code == 2

@@ -64,7 +64,7 @@ def test_an_option_before_a_variable_before_the_default(
 @pytest.mark.parametrize(
     "variable, value, words",
     [
-        ("GPU", "b100", "unknown GPU 'b100'; did you mean h100; known are h200,"),
+        ("GPU", "rtx409", "unknown GPU 'rtx409'; did you mean rtx4090; known are h200,"),
         ("MEMORY", "lots", "'lots' is not a memory size"),
         ("DEVICES", "many", "MEMLAB_PHANTOM_DEVICES=many is not a number"),
     ],
@@ -122,7 +122,7 @@ def test_environment_keeps_what_is_preloaded(monkeypatch):
 
 @pytest.mark.parametrize(
     "text, size",
-    [("24GiB", 24 << 30), ("24g", 24 << 30), ("512 MiB", 512 << 20), ("1000", 1000),
+    [("24GiB", 24 << 30), ("24g", 24 << 30), ("512 MiB", 512 << 20), ("2000000", 2000000),
      ("0.5T", 1 << 39), ("1KB", 1024)],
 )
 def test_memory_sizes(text, size):

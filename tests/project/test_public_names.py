@@ -71,7 +71,8 @@ def test_core_names_are_documented(name, thing):
 
 def parameters_of(node):
     arguments = node.args
-    names = [a.arg for a in arguments.posonlyargs + arguments.args + arguments.kwonlyargs]
+    listed = arguments.posonlyargs + arguments.args + arguments.kwonlyargs
+    names = [a.arg for a in [*listed, *filter(None, [arguments.vararg])]]
     return [name for name in names if name not in ("self", "cls")]
 
 

@@ -444,6 +444,8 @@ ml_recording_device_name(const ml_recording *recording, size_t device, char *out
 
 _Static_assert(ML_IS_NUMBERED(ML_ACTIONS, ML_ACTION_COUNT),
                "a number is missing or twice");
+_Static_assert(ML_IS_NUMBERED(ML_OTHERS, ML_OTHER_COUNT),
+               "a number is missing or twice");
 _Static_assert(ML_IS_NUMBERED(ML_CATEGORIES, ML_CATEGORY_COUNT),
                "a number is missing or twice");
 _Static_assert(ML_IS_NUMBERED(ML_NOTES, ML_NOTE_COUNT), "a number is missing or twice");
