@@ -75,7 +75,6 @@ kinds = {
     "conj": complexes.conj(),
     "neg": complexes.conj().imag,
     "scalar": on_gpu(torch.tensor(3.5)),
-    "named": on_gpu(torch.randn(2, 3)).refine_names("N", "C"),
     "empty": torch.empty(0, 3, device=cuda),
     "coo": on_gpu(torch.sparse_coo_tensor([[0, 1], [1, 2]], [3.0, 4.0], (4, 4))),
     "csr": on_gpu(torch.sparse_csr_tensor([0, 1, 2], [0, 1], [1.0, 2.0], (2, 2))),
@@ -88,6 +87,8 @@ kinds = {
     "inference": inference,
     "buffer": torch.nn.Buffer(on_gpu(torch.randn(2))),
 }
+if hasattr(torch.Tensor, "refine_names"):  # until torch 2.14
+    kinds["named"] = on_gpu(torch.randn(2, 3)).refine_names("N", "C")
 kinds["quantized"] = on_gpu(torch.quantize_per_tensor(torch.randn(8), 0.1, 2, torch.qint8))
 scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([3, 4])
 kinds["quantized by channel"] = on_gpu(
@@ -98,7 +99,8 @@ def facts(t):
     return (
         type(t), t.dtype, t.layout, t.requires_grad, t.is_leaf, t.is_inference(),
         None if t.is_nested else t.shape, strided and (t.stride(), t.storage_offset()),
-        t.is_conj(), t.is_neg(), None if t.is_inference() else t._version, t.names,
+        t.is_conj(), t.is_neg(), None if t.is_inference() else t._version,
+        getattr(t, "names", None),
     )
 
 def look():
