@@ -14,7 +14,7 @@ wanted=$(cat tools/docs/requirements.txt)
 
 [ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"
 if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
-    echo "mkdocs and its theme: some 80 MB, once"
+    echo "mkdocs and its theme: some 170 MB, once"
     "$venv/bin/python" -m pip install -q --disable-pip-version-check \
         -r tools/docs/requirements.txt
     echo "$wanted" >"$stamp"
