@@ -30,8 +30,8 @@ VENV := $(MEMLAB_VENV)
 VENV_PYTHON := $(VENV)/bin/python
 # Files by name, and not those of most tests first: those of few take the longest.  A test
 # that hangs fails after --timeout seconds; the slowest takes a minute.
-PYTEST := $(VENV_PYTHON) -m pytest tests -n $(JOBS) --dist loadfile \
-    --no-loadscope-reorder --timeout=900
+PYTEST_FLAGS := -n $(JOBS) --dist loadfile --no-loadscope-reorder --timeout=900
+PYTEST := $(VENV_PYTHON) -m pytest tests $(PYTEST_FLAGS)
 
 CFLAGS ?=
 CTEST_SOURCES := $(sort $(shell find tests/c -name "test_*.c"))
@@ -84,8 +84,7 @@ test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
 
 test-torch: ## Run the tests that look closest at torch on another, TORCH=torch==2.14.1
 	@PYTHON='$(PYTHON)' tools/setup.sh '$(TORCH_VENV)' '$(TORCH)'
-	$(TORCH_VENV)/bin/python -m pytest $(TORCH_TESTS) -n $(JOBS) --dist loadfile \
-	    --no-loadscope-reorder --timeout=900 $(PYTEST_ARGS)
+	$(TORCH_VENV)/bin/python -m pytest $(TORCH_TESTS) $(PYTEST_FLAGS) $(PYTEST_ARGS)
 
 # What the nightly tests do instead of the amounts of `make test`; some hours in all.
 NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_RECORDING_FORKS=1000 \

@@ -1,12 +1,10 @@
 """What a verdict on a run found."""
 
-from typing import TypedDict
-
-from memlab._answers.peaks import ModelLine
+from memlab._answers.peaks import Place
 
 
-class Finding(TypedDict):
-    """A fact, with bytes and of what they are a part; file "" where it is of no line.
+class Finding(Place):
+    """A fact at a place, with bytes and of what they are a part.
     since_step: of what grows, with the other keys of Growing; None of all else. setting: of
     cache that an allocator setting holds, as it was given, with setting_instead, which is to
     be written instead, and the reserved bytes that this saves in a trial; "" of all else."""
@@ -22,9 +20,3 @@ class Finding(TypedDict):
     setting: str
     setting_instead: str
     setting_saving_bytes: int
-    file: str
-    line: int
-    function: str
-    inner: ModelLine | None
-    module: str
-    how: str

@@ -2,17 +2,16 @@
 
 from typing import TypedDict
 
-from memlab._answers.peaks import ModelLine
+from memlab._answers.peaks import Place
 
 
-class Growing(TypedDict):
+class Growing(Place):
     """A line at which each step leaves memory that is still allocated after the last
     step.
 
     certain: of five steps or more.  graph: likely an autograd graph, whose end this line
     made; lines: of how many lines it is.  phase: in which its newest block was allocated;
-    in "backward" for the operation of the line.  inner: the model's own line, None where
-    that is the line itself.  reason: why there is no line.  addresses:
+    in "backward" for the operation of the line.  reason: why there is no line.  addresses:
     of some of its blocks that are still allocated at the end of the recording.
     """
 
@@ -27,12 +26,6 @@ class Growing(TypedDict):
     steps: int
     graph: bool
     holder: str
-    file: str
-    line: int
-    function: str
-    inner: ModelLine | None
-    module: str
-    how: str
     addresses: list[int]
 
 

@@ -60,6 +60,19 @@ class ModelLine(TypedDict):
     qualname: str
 
 
+class Place(TypedDict):
+    """A line of the program; file "" if there is none.  inner: the model's own line, None
+    where that is the line itself.  how: by what the line is known.
+    """
+
+    file: str
+    line: int
+    function: str
+    inner: ModelLine | None
+    module: str
+    how: str
+
+
 class Line(TypedDict):
     """Live bytes of one line of the program; file "" and line 0 if reason says why
     there is none.

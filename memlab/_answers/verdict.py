@@ -4,21 +4,15 @@ from typing import TypedDict
 
 from memlab._answers.findings import Finding
 from memlab._answers.lab import Advice, MakeFit
-from memlab._answers.peaks import ModelLine, Moment, Totals
+from memlab._answers.peaks import Moment, Place, Totals
 
 
-class VerdictPeak(Totals):
+class VerdictPeak(Totals, Place):
     """Each total's own peak; the moment, stage and line are those of allocated bytes.
     """
 
     stage: str
     moment: Moment
-    file: str
-    line: int
-    function: str
-    inner: ModelLine | None
-    module: str
-    how: str
 
 
 class Verdict(TypedDict):

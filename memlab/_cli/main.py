@@ -76,13 +76,16 @@ def parse(argv):
     if argv and not argv[0].startswith("-") and argv[0] not in names:
         print(_meant(argv[0], names), file=sys.stderr)
         sys.exit(2)
+    python = False
     if argv[:1] == ["run"]:
-        argv = program.separate(argv, run.VALUES)
+        argv, python = program.separate(argv, run.VALUES)
     elif argv[:1] == ["lines"]:
-        argv = program.separate(argv, lines.VALUES)
+        argv, python = program.separate(argv, lines.VALUES)
     elif argv[:1] == ["explain"]:
         argv = explain.separate(argv)
-    return _parser().parse_args(argv)
+    options = _parser().parse_args(argv)
+    options.python = python
+    return options
 
 
 def _parser():

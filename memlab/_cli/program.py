@@ -40,16 +40,18 @@ def add_program(command):
 def separate(argv, values):
     """ARGV as argparse is to have it: --phantom joined to the word after it where that names
     a GPU and is no file, else to none, as argparse would take the program for its value; and
-    without the word python before a program.  VALUES: options with a value of their own."""
+    without the word python before a program; and whether that was there.  VALUES: options
+    with a value of their own."""
     words = list(argv)
     at = 1
     while at < len(words) and words[at].startswith("-") and words[at] not in ("--", "-m"):
         if words[at] == "--phantom":
             words[at : at + 2] = _phantom(words[at + 1 : at + 2])
         at += 2 if words[at] in values else 1
-    if at < len(words) and is_python(words[at]) and not os.path.isfile(words[at]):
+    python = at < len(words) and is_python(words[at]) and not os.path.isfile(words[at])
+    if python:
         del words[at]
-    return words
+    return words, python
 
 
 def _phantom(after):

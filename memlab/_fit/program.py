@@ -222,7 +222,8 @@ def main() -> int:
     how = json.loads(os.environ[VARIABLE])
     _, module, words = split(sys.argv[1:])
     options = types.SimpleNamespace(
-        module=module, program=words[0], arguments=words[1:], phantom=None, device="cuda"
+        module=module, program=words[0], arguments=words[1:], phantom=None, device="cuda",
+        python=False,
     )
     try:
         _program.prepare(options)

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import tempfile
 from memlab import phantom
 from memlab._errors import Error
 from memlab._fit import program
+from memlab._run import commands
 from memlab._text import wording
 
 # Time to write the recording after the request to end.
@@ -103,13 +103,12 @@ def ranks_of(words):
 
 
 def _is_python(word):
-    return re.fullmatch(r"python[\d.]*", os.path.basename(word)) is not None
+    return commands.is_python(os.path.basename(word))
 
 
 def _installed(word):
     """The file of the program WORD, which must be a Python program."""
-    # The interpreter's folder comes first: it need not be in the PATH.
-    path = shutil.which(word, path=os.path.dirname(sys.executable)) or shutil.which(word)
+    path = commands.find(word)
     if path is None:
         raise Error(f"{word}: no such program; give the file of a script")
     with open(path, "rb") as file:

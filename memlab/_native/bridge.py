@@ -386,7 +386,7 @@ def _build_in_cache(path, torch):
                 file=sys.stderr,
                 flush=True,
             )
-            build(path, TorchBuild(Path(torch.__file__).parent))
+            build(path, find_torch())
 
 
 def _cached(path, torch):
@@ -456,7 +456,7 @@ def bridge_path(torch):
 
     Raises memlab.Error, with what to do, if it cannot be built.
     """
-    key = bridge_key(TorchBuild(Path(torch.__file__).parent))
+    key = bridge_key()
     installed, cached = built_paths(key)
     if installed.exists():
         return installed

@@ -6,7 +6,9 @@ import functools
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 
 # Programs that run a script many times, by the name of their file or module, with the
 # option that selects a module.
@@ -69,6 +71,12 @@ def _launched(words, at, option, own):
 def is_python(word):
     """Whether WORD is the name of a Python, without a folder."""
     return _PYTHON.fullmatch(word) is not None
+
+
+def find(word):
+    """The file of the program WORD, None if there is none."""
+    # The interpreter's folder comes first: it need not be in the PATH.
+    return shutil.which(word, path=os.path.dirname(sys.executable)) or shutil.which(word)
 
 
 def is_launcher(words):

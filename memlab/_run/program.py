@@ -70,10 +70,9 @@ def words(options) -> list[str]:
 
 def own_words(options) -> list[str]:
     """memlab's command and options as given, before the program runs."""
-    before = sys.argv[1 : len(sys.argv) - len(options.arguments) - 1]
-    if options.module:
-        del before[-1]
-    return before[:-1] if commands.is_python(before[-1]) else before
+    # The program and what stands right before it: python, -m.
+    others = len(options.arguments) + 1 + options.module + options.python
+    return sys.argv[1 : len(sys.argv) - others]
 
 
 def described(source) -> str:
@@ -107,11 +106,9 @@ def _module_exists(name):
 
 def _become(command):
     """Replaces this process by that of COMMAND, a list of words."""
-    # Beside the interpreter first: its folder need not be in the PATH.
-    beside = os.path.join(os.path.dirname(sys.executable), command[0])
     print(f"memlab: {shlex.join(command)}", file=sys.stderr, flush=True)
     try:
-        os.execvp(beside if os.path.exists(beside) else command[0], command)
+        os.execv(commands.find(command[0]) or command[0], command)
     except OSError as error:
         raise Error(f"{command[0]}: {error.strerror}") from None
 

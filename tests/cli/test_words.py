@@ -88,3 +88,21 @@ def test_an_option_of_memlab_behind_the_program_is_told(tmp_path, capsys):
 
     _say_what_is_behind(["train.py", "--batch", "2", "--vary=batch=1..8"])
     assert "--vary stands behind the program, which gets it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, own",
+    [
+        ("run --out python3 train.py x", "run --out python3"),
+        ("run --phantom h100 python -m pkg.train x", "run --phantom h100"),
+        ("run python train.py", "run"),
+    ],
+)
+def test_the_words_of_memlab_are_those_before_the_program(words, own, tmp_path, monkeypatch):
+    """Which the line that records other processes repeats."""
+    from memlab._cli import main
+    from memlab._run import program
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["memlab", *words.split()])
+    assert program.own_words(main.parse(words.split())) == own.split()

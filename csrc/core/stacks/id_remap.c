@@ -52,25 +52,14 @@ get_ids(const ml_device_trace *trace, size_t first, unsigned member,
 }
 
 static void
-want_stacks(adoption *of, const ml_device_trace *trace, unsigned member)
+want_ids(adoption *of, const ml_device_trace *trace, unsigned member,
+         void (*want)(adoption *of, uint32_t id))
 {
     uint64_t ids[ML_EVENTS_CHUNK];
     for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
         size_t count = get_ids(trace, i, member, ids);
         for (size_t k = 0; k < count; k++) {
-            want_stack(of, (uint32_t)ids[k]);
-        }
-    }
-}
-
-static void
-want_strings(adoption *of, const ml_device_trace *trace, unsigned member)
-{
-    uint64_t ids[ML_EVENTS_CHUNK];
-    for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
-        size_t count = get_ids(trace, i, member, ids);
-        for (size_t k = 0; k < count; k++) {
-            want_string(of, (uint32_t)ids[k]);
+            want(of, (uint32_t)ids[k]);
         }
     }
 }
@@ -78,11 +67,11 @@ want_strings(adoption *of, const ml_device_trace *trace, unsigned member)
 static void
 want_all(adoption *of, const ml_device_trace *trace, bool tags)
 {
-    want_stacks(of, trace, ML_EVENT_MEMBER_stack);
-    want_stacks(of, trace, ML_EVENT_MEMBER_origin_stack);
-    want_strings(of, trace, ML_EVENT_MEMBER_metadata);
-    want_strings(of, trace, ML_EVENT_MEMBER_node);
-    want_strings(of, trace, ML_EVENT_MEMBER_internal);
+    want_ids(of, trace, ML_EVENT_MEMBER_stack, want_stack);
+    want_ids(of, trace, ML_EVENT_MEMBER_origin_stack, want_stack);
+    want_ids(of, trace, ML_EVENT_MEMBER_metadata, want_string);
+    want_ids(of, trace, ML_EVENT_MEMBER_node, want_string);
+    want_ids(of, trace, ML_EVENT_MEMBER_internal, want_string);
     for (size_t i = 0; i < trace->segment_count; i++) {
         want_stack(of, trace->segments[i].stack);
     }
