@@ -35,7 +35,7 @@ HEADERS = (
 def main():
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("output", type=Path)
-    asked.add_argument("--pythons", nargs="*", help="as 3.11; those found by default")
+    asked.add_argument("--pythons", nargs="*", help="as 3.11; all that torch has wheels for by default")
     asked.add_argument(
         "--torches", nargs="*", help="as 2.11.0; those listed by default"
     )
@@ -49,7 +49,7 @@ def main():
     for version in asked.pythons or versions:
         python = find_python(version)
         if python is None:
-            print(f"wheels: CPython {version}: not found, left out", flush=True)
+            print(f"wheels: CPython {version}: left out", flush=True)
             continue
         wanted = [
             name
@@ -78,22 +78,9 @@ def numbers(version):
 
 def find_python(version):
     """The path of a CPython of this version with its headers, or None."""
-    candidates = [shutil.which(f"python{version}")]
-    candidates += sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"))
-    check = (
-        "import os, sys, sysconfig; "
-        f"assert '%d.%d' % sys.version_info[:2] == '{version}'; "
-        "assert os.path.exists(sysconfig.get_path('include') + '/Python.h')"
-    )
-    for candidate in filter(None, candidates):
-        if (
-            subprocess.run(
-                [candidate, "-c", check], stderr=subprocess.DEVNULL
-            ).returncode
-            == 0
-        ):
-            return candidate
-    return None
+    tool = ROOT / "tools" / "get_python.sh"
+    found = subprocess.run([tool, version], stdout=subprocess.PIPE, text=True)
+    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def cache():
@@ -113,8 +100,10 @@ def environment(python, name, packages):
 
 
 def pip(python, command, *words):
-    quiet = ["-m", "pip", "--disable-pip-version-check", "-qq", command]
-    subprocess.run([python, *quiet, *words], check=True)
+    quiet = ["-m", "pip", "--disable-pip-version-check", "-q", command]
+    # A configuration of pip's that caps torch does not matter here: versions are named.
+    environment = dict(os.environ, PIP_CONSTRAINT=os.devnull)
+    subprocess.run([python, *quiet, *words], check=True, env=environment)
 
 
 @functools.cache
@@ -133,8 +122,8 @@ def fetch_headers(torch):
         unpacked = Path(work, "site")
         wheel = download(f"torch=={torch}", work)
         extract(wheel, unpacked)
-        needs = re.search(r"^Requires-Dist: triton ?\(?==([\w.]+)", metadata(wheel), re.M)
-        extract(download(f"triton=={needs[1]}", work), unpacked)
+        needs = re.search(r"^Requires-Dist: triton ?\(?([~=]=[\w.]+)", metadata(wheel), re.M)
+        extract(download(f"triton{needs[1]}", work), unpacked)
         # A library that is linked to must be there; what is in it is not looked at.
         for name in NOT_OURS[1:]:
             subprocess.run(

@@ -18,11 +18,17 @@ flags=(-nostdinc -D__GLIBC_MINOR__=28 "$@")
 
 case "$(basename "$0") $* " in
 *" -shared "*)
+    words=()
     linked=("$own/libgcc.a")
     [ "$(basename "$0")" = cc ] ||
         linked+=("$MEMLAB_OLD" "$(g++ -print-file-name=libstdc++.so)")
+    for word; do
+        # Debian's CPythons ask for this, which Zig does not know.
+        [ "$word" = -Wl,-Bsymbolic-functions ] || words+=("$word")
+    done
     # Symbols that are missing are found when the library is loaded, not when one is called.
-    exec "$MEMLAB_ZIG/zig" cc -target x86_64-linux-gnu.2.28 "$@" -Wl,-z,now "${linked[@]}"
+    exec "$MEMLAB_ZIG/zig" cc -target x86_64-linux-gnu.2.28 "${words[@]}" -Wl,-z,now \
+        "${linked[@]}"
     ;;
 cc*)
     exec gcc "${flags[@]}" $(printf -- '-isystem %s ' "${c_folders[@]}")

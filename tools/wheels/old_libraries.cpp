@@ -32,6 +32,18 @@ release_exception(void **held) noexcept
     end_exception(held);
 }
 
+// libstdc++ of GCC 9: a stream without an argument.
+extern "C" void open_stream(void *stream, int mode) NAMED(
+    "_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
+extern "C" HIDDEN void make_stream(void *stream)
+    NAMED("_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev");
+
+void
+make_stream(void *stream)
+{
+    open_stream(stream, 1 << 4); /* std::ios_base::out */
+}
+
 namespace std {
 
 // libstdc++ of GCC 11.
