@@ -1,9 +1,9 @@
 """What a verdict on a run found."""
 
-from memlab._answers.peaks import Place
+from memlab._answers.peaks import ProgramLine
 
 
-class Finding(Place):
+class Finding(ProgramLine):
     """A fact at a place, with bytes and of what they are a part.
     since_step: of what grows, with the other keys of Growing; None of all else. setting: of
     cache that an allocator setting holds, as it was given, with setting_instead, which is to

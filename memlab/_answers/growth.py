@@ -2,10 +2,10 @@
 
 from typing import TypedDict
 
-from memlab._answers.peaks import Place
+from memlab._answers.peaks import ProgramLine
 
 
-class Growing(Place):
+class Growing(ProgramLine):
     """A line at which each step leaves memory that is still allocated after the last
     step.
 

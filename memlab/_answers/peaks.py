@@ -60,7 +60,7 @@ class ModelLine(TypedDict):
     qualname: str
 
 
-class Place(TypedDict):
+class ProgramLine(TypedDict):
     """A line of the program; file "" if there is none.  inner: the model's own line, None
     where that is the line itself.  how: by what the line is known.
     """

@@ -4,10 +4,10 @@ from typing import TypedDict
 
 from memlab._answers.findings import Finding
 from memlab._answers.lab import Advice, MakeFit
-from memlab._answers.peaks import Moment, Place, Totals
+from memlab._answers.peaks import Moment, ProgramLine, Totals
 
 
-class VerdictPeak(Totals, Place):
+class VerdictPeak(Totals, ProgramLine):
     """Each total's own peak; the moment, stage and line are those of allocated bytes.
     """
 
