@@ -67,7 +67,8 @@ def find_gpu(text: str) -> str:
     Raises ValueError for another, FileNotFoundError where the library was not built.
     """
     known = gpus()
-    plain = {_plain(name): name for name in known}
+    plain = {_plain(gpu.full_name): name for name, gpu in known.items()}
+    plain |= {_plain(name): name for name in known}
     wanted = _plain(text)
     for name in (wanted, f"rtx{wanted}", f"{wanted}80"):
         if name in plain:
@@ -175,10 +176,15 @@ def _missing() -> str:
 
 
 def _list() -> str:
-    lines = [f"{'name':9} {'GPU':25} {'cc':4} {'SMs':>4} {'memory':>11}  its source"]
-    for gpu in gpus().values():
+    table = gpus().values()
+    name = max(len(gpu.name) for gpu in table)
+    full = max(len(gpu.full_name) for gpu in table)
+    lines = [
+        f"{'name':{name}} {'GPU':{full}} {'cc':4} {'SMs':>4} {'memory':>11}  its source"
+    ]
+    for gpu in table:
         lines.append(
-            f"{gpu.name:9} {gpu.full_name:25} {gpu.capability:4} "
+            f"{gpu.name:{name}} {gpu.full_name:{full}} {gpu.capability:4} "
             f"{gpu.multiprocessors:>4} {gpu.total_bytes / 2**30:>7.2f} GiB  {gpu.source}"
         )
     return "\n".join(lines)

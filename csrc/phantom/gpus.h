@@ -14,8 +14,17 @@
 #define ML_PHANTOM_GPUS_H
 
 #define ML_PHANTOM_GPUS(XX) \
+    XX("b300", "NVIDIA B300 SXM6 AC", 10, 3, 148, 7680, 2032, 3996, 129536, 274113, \
+       "cudaGetDeviceProperties as published: 274113 MiB; torch's message: 267.69 " \
+       "GiB") \
+    XX("b200", "NVIDIA B200", 10, 0, 148, 7680, 1965, 3996, 129536, 182642, \
+       "torch's device properties as published: 182642MB; another's: 182631MB") \
     XX("h200", "NVIDIA H200", 9, 0, 132, 6144, 1980, 3201, 61440, 143155, \
        "measured on an H200: torch's device properties say 143155MB") \
+    XX("gh200", "NVIDIA GH200 480GB", 9, 0, 132, 6144, 1980, 2619, 61440, 97280, \
+       "deviceQuery as published: 97280 MiB; of the GPU alone, 96 GB on the label") \
+    XX("h20", "NVIDIA H20", 9, 0, 78, 6144, 1980, 2619, 61440, 97285, \
+       "torch's device properties as published: 97285MB") \
     XX("h100", "NVIDIA H100 80GB HBM3", 9, 0, 132, 5120, 1980, 2619, 51200, 81090, \
        "torch's device properties as published: 81090MB") \
     XX("a100-80", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 5120, 1410, 1593, 40960, 81152, \
@@ -29,6 +38,13 @@
     XX("l4", "NVIDIA L4", 8, 9, 58, 192, 2040, 6251, 49152, 22563, \
        "llama.cpp's list of devices as published: 22563 MiB; torch's message: 22.03 " \
        "GiB") \
+    XX("rtxpro6000", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 12, 0, 188, \
+       512, 2617, 14001, 131072, 97247, \
+       "llama.cpp's list of devices as published: 97247 MiB; torch's message: 94.97 " \
+       "GiB; of the Server Edition: 97250 MiB") \
+    XX("rtx5090", "NVIDIA GeForce RTX 5090", 12, 0, 170, 512, 2407, 14001, 98304, \
+       32120, \
+       "deviceQuery as published: 32120 MiB, and 32117; torch's message: 31.37 GiB") \
     XX("rtx4090", "NVIDIA GeForce RTX 4090", 8, 9, 128, 384, 2520, 10501, 73728, \
        24207, \
        "TensorRT's device information as published: 24207 MiB; torch's: 23.64 GiB") \
@@ -48,6 +64,9 @@
     XX(8, 0, 2048, 32, 164, 163, 1) \
     XX(8, 6, 1536, 16, 100, 99, 1) \
     XX(8, 9, 1536, 24, 100, 99, 1) \
-    XX(9, 0, 2048, 32, 228, 227, 1)
+    XX(9, 0, 2048, 32, 228, 227, 1) \
+    XX(10, 0, 2048, 32, 228, 227, 1) \
+    XX(10, 3, 2048, 32, 228, 227, 1) \
+    XX(12, 0, 1536, 24, 100, 99, 1)
 
 #endif

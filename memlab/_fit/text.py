@@ -2,8 +2,8 @@
 
 from memlab._text import wording
 
-# The torch that ran on the GPU whose context and libraries the phantom device takes.
-_MEASURED = "2.11"
+# Where the context and the libraries that the phantom device takes were measured.
+_MEASURED_ON, _MEASURED_WITH = "NVIDIA H200", "2.11"
 
 _CATEGORIES_SHOWN = 6
 _LINES_SHOWN = 5
@@ -166,13 +166,19 @@ def _notes(answer):
                 f"cuda:{item['device']} was full {_times(item['retries'])}; torch freed its "
                 "cache to continue, which costs time."
             )
-    if not answer["torch"].startswith(f"{_MEASURED}."):
+    if not _measured(answer):
         yield (
-            "What CUDA takes outside torch was measured on an H200 with torch "
-            f"{_MEASURED}, not with torch {answer['torch']}."
+            f"What CUDA takes outside torch was measured on an {_MEASURED_ON} with torch "
+            f"{_MEASURED_WITH}; here it may be some hundred MiB more or less."
         )
     for note in answer["notes"]:
         yield f"{note[0].upper()}{note[1:]}."
+
+
+def _measured(answer):
+    return answer["torch"].startswith(f"{_MEASURED_WITH}.") and all(
+        item["name"] == _MEASURED_ON for item in answer["devices"]
+    )
 
 
 def _times(count):

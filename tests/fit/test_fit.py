@@ -256,6 +256,13 @@ def test_words_of_what_does_not_fit():
     )
 
 
+def test_what_was_not_measured_says_so():
+    said = "outside torch was measured on an NVIDIA H200 with torch 2.11; here it may be"
+    assert said in words(torch="2.11.0")
+    assert said in words(name="NVIDIA H200", torch="2.15.0")
+    assert said not in words(name="NVIDIA H200", torch="2.11.0")
+
+
 def test_settings_that_save_little_are_not_said():
     little = {"conf": "x:1", "reserved_peak_bytes": 1, "saving_bytes": 9, "fits": True}
     assert "x:1" not in words(settings=little)

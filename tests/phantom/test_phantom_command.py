@@ -17,6 +17,7 @@ def test_command_lists_the_gpus():
     names = [line.split()[0] for line in listed.stdout.splitlines()[1:]]
     assert names == list(phantom.gpus())
     assert {"h200", "h100", "a100-80", "a100-40", "l40s", "a10g", "l4"} <= set(names)
+    assert {"b300", "b200", "gh200", "h20", "rtxpro6000", "rtx5090"} <= set(names)
     assert {"rtx4090", "rtx3090", "t4", "v100"} <= set(names)
 
 
@@ -140,6 +141,10 @@ def test_memory_sizes(text, size):
         ("a100_40gb", "a100-40"),
         ("a100", "a100-80"),
         ("H100", "h100"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("5090", "rtx5090"),
+        ("RTX PRO 6000", "rtxpro6000"),
+        ("GH200", "gh200"),
     ],
 )
 def test_a_gpu_is_known_by_what_people_call_it(written, name):
