@@ -138,6 +138,8 @@ class BuildPackage(build_py):
         shutil.rmtree(package, ignore_errors=True)
         super().run()
         copy_bridge_sources(package)
+        # Read by Python at its start: see memlab/_cli/variable.py.
+        shutil.copy("memlab.pth", self.build_lib)
 
 
 class BuildNative(build_ext):

@@ -73,7 +73,7 @@ fi
 
 export MEMLAB_TORCH=1
 # An editable install names one checkout, and its entry points are fixed then.
-wanted="$PWD $(cksum <pyproject.toml)"
+wanted="$PWD $(cat pyproject.toml memlab.pth | cksum)"
 if is_stamp memlab "$wanted" && [ -x "$venv/bin/memlab" ]; then
     stage 4 "memlab: building what changed"
     "$venv/bin/python" -W ignore setup.py -q build_ext --inplace
@@ -81,5 +81,8 @@ else
     stage 4 "memlab: building (about a minute)"
     rm -f "$stamps/memlab"
     pip install -q --no-build-isolation --no-deps -e .
+    # An editable install has no files but the package's own.
+    cp memlab.pth "$("$venv/bin/python" -c \
+        'import sysconfig; print(sysconfig.get_path("purelib"))')"
     echo "$wanted" >"$stamps/memlab"
 fi

@@ -12,6 +12,7 @@ from memlab._cli import (
     backends,
     convert,
     diff,
+    dump,
     explain,
     fit,
     lines,
@@ -24,6 +25,7 @@ from memlab._cli import (
     run,
     top,
     tune,
+    variable,
     view,
 )
 from memlab._guard import guarded
@@ -32,11 +34,12 @@ from memlab._version import __version__
 
 # In the order of their help.
 _COMMANDS = (
-    *(run, lines, report, merge, diff, replay, tune, explain, view, top, convert, fit),
+    *(run, lines, report, merge, diff, replay, tune, explain, view, top, dump, convert),
+    fit,
     *(phantom, backends),
 )
 # Commands that may run for seconds before any output.
-_LONG = {"report", "merge", "diff", "replay", "tune", "explain", "view", "convert"}
+_LONG = {"report", "merge", "diff", "replay", "tune", "explain", "view", "convert", "dump"}
 
 
 def main(argv=None) -> int:
@@ -50,6 +53,8 @@ def main(argv=None) -> int:
 def _command(argv):
     if argv[:1] == ["phantom"]:
         return phantom.run(argv[1:])
+    # These record by themselves, or need no recording.
+    os.environ.pop(variable.NAME, None)
     options = parse(argv)
     if options.command in _LONG:
         progress.begin(options.command)

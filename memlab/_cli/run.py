@@ -14,13 +14,19 @@ def add(commands):
         usage="memlab run [options] [-m] program arguments...",
     )
     command.set_defaults(command="run", run=run)
+    program.add_device(command)
+    add_recording(command)
+    program.add_program(command)
+
+
+def add_recording(command):
+    """Adds the options of what is recorded, and where to."""
     command.add_argument(
         "--out",
         default="memlab_out",
         metavar="DIR",
         help="folder for the results (default: %(default)s)",
     )
-    program.add_device(command)
     command.add_argument(
         "--max-entries",
         type=kinds.count,
@@ -56,7 +62,6 @@ def add(commands):
     command.add_argument(
         "--quiet", action="store_true", help="say nothing but what went wrong"
     )
-    program.add_program(command)
 
 
 def run(options):

@@ -53,7 +53,7 @@ class Family:
         """
         global _family
         _family = self
-        _when_imported("torch.cuda", lambda cuda: cuda._lazy_call(cuda_ready))
+        when_imported("torch.cuda", lambda cuda: cuda._lazy_call(cuda_ready))
         _bring_along(self.plan)
         _commands.watch(self._command)
 
@@ -278,7 +278,7 @@ class _Importing:
         return exec_and_call
 
 
-def _when_imported(name, call):
+def when_imported(name, call):
     """Calls CALL(module) once the module NAME has been imported."""
     if name in sys.modules:
         call(sys.modules[name])
@@ -328,13 +328,7 @@ def _record(family):
             snapshot._rank()
             register.add(key=entry["key"], rank=rank)
 
-    ended = False
-
     def end():
-        nonlocal ended
-        if ended or os.getpid() != process:
-            return
-        ended = True
         try:
             _, written = results.write_results(snapshot, names, watch)
             register.add(key=entry["key"], written=[label for label, _ in written])
@@ -343,14 +337,32 @@ def _record(family):
                 f"memlab: process {process} is not in the summary: {error}", sys.stderr
             )
 
+    at_end(end)
+    if entry["rank"] is None:
+        on_group(rank_known)
+
+
+def at_end(call):
+    """Calls CALL() once, at this process's end, before what ends its recordings."""
+    process, called = os.getpid(), False
+
+    def end():
+        nonlocal called
+        if not called and os.getpid() == process:
+            called = True
+            call()
+
     multiprocessing.util.Finalize(None, end, exitpriority=_LAST)
     # From CPython 3.13 on finalizers run after the functions of atexit, one of which ends
     # the snapshot; of these the last one comes first.
     atexit.register(end)
-    if entry["rank"] is None:
-        _when_imported(
-            "torch.distributed.distributed_c10d", lambda c10d: _on_group(c10d, rank_known)
-        )
+
+
+def on_group(call):
+    """Calls CALL() when this process joins a group of torch.distributed, or leaves it."""
+    when_imported(
+        "torch.distributed.distributed_c10d", lambda c10d: _on_group(c10d, call)
+    )
 
 
 def _on_group(c10d, call):

@@ -2,6 +2,7 @@
 """
 
 import errno
+import fcntl
 import os
 import stat
 import sys
@@ -12,6 +13,16 @@ from memlab._page import page
 from memlab._record.memory_snapshot import MemorySnapshot
 from memlab._report import report
 from memlab._text import terminal, wording
+
+
+def arguments(options):
+    """MemorySnapshot's arguments of a recording with OPTIONS, those of `memlab run`."""
+    return {
+        "max_entries": options.max_entries,
+        "stacks": options.stacks,
+        "uses": options.uses,
+        "source_lines": not options.no_source,
+    }
 
 
 def start(recording, path, max_file_bytes):
@@ -75,6 +86,38 @@ class Names:
         """All possible paths, in an order that is the same for all ranks."""
         own = self.by_label().values()
         return [*own, *self.oom_paths(False), *self.oom_paths(True)]
+
+
+class Taken(Error):
+    """Another process holds the results."""
+
+
+class Held(Names):
+    """The results of one process in FOLDER, which it holds until it ends.
+
+    program: its name.  rank: digits.  Raises Taken, or Error where nothing can be written.
+    """
+
+    def __init__(self, folder, program, rank):
+        super().__init__(os.path.abspath(folder), program, os.getcwd(), rank)
+        self.events = None  # path of the file of all events, if there is one
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            self._lock = open_own(self.hidden_path(".lock"))
+        except OSError as error:
+            raise Error(
+                f"cannot write results to {folder!r}: {error.strerror}; choose another "
+                "--out"
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise Taken(
+                f"{folder} is being written by another memlab run; choose another --out"
+            ) from None
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise Error(f"{folder}: no permission to write; choose another --out")
 
 
 def open_own(path):

@@ -29,4 +29,8 @@ if [ -e cache ] || grep -q "building" said; then
 fi
 grep -q "^Peak on cuda:0: " said
 env -i HOME="$work" PATH="$work/venv/bin" memlab report out >/dev/null
+# As a launcher's program is recorded: by memlab.pth, which only an installed memlab has.
+env -i HOME="$work" PATH="$work/venv/bin" MEMLAB="--out unchanged --quiet" memlab phantom \
+    --gpu rtx4090 python "$program" --steps 2 --layers 2 --dim 48 --batch 2 --block 32
+[ -e unchanged/rank0.mlab ]
 echo "$(basename "$wheel") records with $("$python" -c 'import torch; print(torch.__version__)')"
