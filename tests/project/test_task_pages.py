@@ -8,6 +8,7 @@ the page shows.
                                   those before and behind may be cut; `...` is anything
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,12 @@ BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.S | re.M)
 TASKS = (
     "ci commits compile fit fragmentation gpus leak notebook oom peak production"
 ).split()
+
+# With how many commands each of five tasks is done.  More are a step back.
+FEW = {"oom": 2, "leak": 3, "fit": 1, "ci": 4, "notebook": 1}
+
+# Whose memlab the pages use; tools/wheels/try.sh gives that of an installed wheel.
+PYTHON = os.environ.get("MEMLAB_PAGES_PYTHON", sys.executable)
 
 # What a reader has on the path, by the words of Python that are it.
 COMMANDS = {
@@ -54,7 +61,7 @@ class Places:
         commands = folder / "bin"
         commands.mkdir()
         for name, words in COMMANDS.items():
-            (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+            (commands / name).write_text(f'#!/bin/sh\nexec {PYTHON} {words} "$@"\n')
             (commands / name).chmod(0o755)
         (folder / "home").mkdir()
 
@@ -145,6 +152,21 @@ def test_every_task_has_a_page_that_shows_what_one_sees():
     for page in PAGES:
         kinds = [kind for kind, *_ in actions(page)]
         assert "run" in kinds and "shows" in kinds, page
+
+
+@pytest.mark.parametrize("task", FEW)
+def test_a_task_takes_few_commands_and_all_of_them_are_memlabs(task):
+    page = ROOT / "docs" / "tasks" / f"{task}.md"
+    lines = [
+        line
+        for kind, *words in actions(page)
+        if kind == "run"
+        for line in words[0].replace("\\\n", " ").splitlines()
+        # The reader's own edit.
+        if not line.startswith("sed ")
+    ]
+    assert all(line.startswith("memlab ") for line in lines)
+    assert len(lines) <= FEW[task], lines
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
