@@ -23,6 +23,7 @@ CATEGORIES = (
     "before_recording",
     "unknown",
 )
+"""The categories of memory, as keys of by_category; docs/REPORT.md says what each is."""
 
 
 def devices(recording) -> list[int]:
