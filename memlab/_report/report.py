@@ -8,11 +8,8 @@ import os
 from memlab._files import load
 from memlab._report import first_screen, parts, stack_lines
 from memlab._report import verdict as _verdict
-from memlab._report.peaks import answer_at, devices
+from memlab._report.peaks import NOTHING, answer_at, devices
 from memlab._text.code import Code
-
-# The report of a recording without devices.
-NOTHING = "No memory was allocated while recording."
 
 _GAPS_SHOWN = 5
 
