@@ -265,7 +265,7 @@ def _phase(whole, phase):
         yield Said("The same lines as above.")
 
 
-def sections(answer: Diff, lines: int) -> list[list[Part]]:
+def sections(answer: Diff, lines: int = _ROWS) -> list[list[Part]]:
     """ANSWER as text, with that many rows in the table of LINES."""
     whole = answer["difference"]
     start, told = _headline(answer)

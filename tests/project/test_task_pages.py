@@ -22,7 +22,7 @@ MOST_LINES = 50
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.S | re.M)
 
 TASKS = (
-    "ci commits compile fit fragmentation gpus leak notebook oom peak production"
+    "ci commits compile fit fragmentation gpus leak notebook oom peak production script"
 ).split()
 
 # What a reader has on the path, by the words of Python that are it.
