@@ -86,7 +86,7 @@ def run(options):
             f"--at {at} is of one device: add --device or --rank"
         )
     answer = commands.report(
-        recording.Recording(data, options.file),
+        recording.Recording(data, merged.name_of(options.file)),
         full=options.full,
         at=options.at,
         by=options.by,

@@ -7,7 +7,7 @@ import re
 
 from memlab import _core
 from memlab._errors import Error
-from memlab._files import download, load
+from memlab._files import download, load, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     # What functions take for a recording.
     AnyRecording: TypeAlias = _Recorded | Recording | _Path
 
-__all__ = ["UNNAMED", "merge", "read", "read_all", "recorded"]
+__all__ = ["UNNAMED", "merge", "name_of", "read", "read_all", "recorded"]
 
 # A recording that is of no file, in messages.
 UNNAMED = "the recording"
@@ -141,6 +141,11 @@ def merge(paths: Sequence[_Path]) -> Recording:
     return _core.merge(_each(list(_paths(paths))))
 
 
+def name_of(path: _Path) -> str:
+    """PATH for messages: of a URI, without what may be secret."""
+    return store.shown(os.fsdecode(path)) if download.is_uri(path) else os.fsdecode(path)
+
+
 def recorded(recording: AnyRecording, quiet: bool = False) -> tuple[Recording, str]:
     """RECORDING of the core, read if it is a path, and its name for messages.  Raises what
     read() does, and the errors of MemorySnapshot.data().
@@ -148,7 +153,7 @@ def recorded(recording: AnyRecording, quiet: bool = False) -> tuple[Recording, s
     if isinstance(recording, _core.Recording):
         return recording, UNNAMED
     if isinstance(recording, (str, bytes, os.PathLike)):
-        return read(recording, quiet), os.fsdecode(recording)
+        return read(recording, quiet), name_of(recording)
     return recording.data(), recording.path or UNNAMED
 
 

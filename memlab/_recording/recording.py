@@ -40,7 +40,9 @@ class Recording(Answers):
 
     @property
     def path(self) -> str | None:
-        """The path or URI that was opened; None if it was not."""
+        """The path that was opened, or the URI without user, password and query; None if
+        none was.
+        """
         return self._path
 
 
@@ -56,7 +58,7 @@ def open(path: _Path) -> Recording:
     read, and memlab.Error, with what to do, for a folder without a recording and a URI
     whose files cannot be got.
     """
-    return Recording(merged.read(path), os.fsdecode(path))
+    return Recording(merged.read(path), merged.name_of(path))
 
 
 def merge(paths: _Path | Iterable[_Path]) -> Recording:

@@ -257,6 +257,16 @@ def test_a_uri(scripted, store):
     assert str(scripted[0].diff("memory://memlab-test/run.mlab")).startswith("The same memory")
 
 
+def test_what_is_secret_in_a_uri_is_told_nowhere(scripted, store):
+    key = "/user:secret@memlab-test/run.mlab"
+    store.put_file(str(scripted[1]), key)
+    recording = memlab.open(f"memory:/{key}")
+    store.rm_file(key)
+    assert recording.path == "memory://memlab-test/run.mlab"
+    for told in (repr(recording), str(memlab.report(recording)), str(recording.diff(recording))):
+        assert "memlab-test/run.mlab" in told and "secret" not in told
+
+
 def test_a_uri_of_a_folder(tmp_path, store):
     for path in ranks(tmp_path):
         store.put_file(path, f"/memlab-test/run/{Path(path).name}")
