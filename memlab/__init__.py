@@ -19,8 +19,9 @@ Line by line          profile, LineProfiler, and %mlrun in a notebook
 Lend the GPU          Courtesy
 In a trainer          memlab.callbacks
 
-A failure is a memlab.Error, whose text says what to do.  Sizes are in bytes and times in
-microseconds, as ints.  Importing memlab imports no torch, touches no GPU and prints nothing.
+A failure is a memlab.Error, whose text says what to do.  Sizes are in bytes and times in what
+their key says, _us or _ns, as ints.  Importing memlab imports no torch, touches no GPU and
+prints nothing.
 """
 
 from memlab._compare.diff import diff

@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 class Answers:
     """What can be asked of a recording.
 
-    Sizes are in bytes and times in microseconds, as ints; summary() and str() of what
-    diff(), oom(), ranks(), replay(), explain() and tune() return are text for people.
+    Sizes are in bytes and times in what their key says, _us or _ns, as ints; summary() and
+    str() of what diff(), oom(), ranks(), replay(), explain() and tune() return are text for
+    people.
     device is an index of the recording, a key of devices, except for diff(), replay(),
     explain() and tune(), where it is the number in its process, as in cuda:1, of all ranks.
     """

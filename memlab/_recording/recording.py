@@ -26,8 +26,9 @@ class Recording(Answers):
         recording.peak()["by_category"]["activation"]
         print(recording.diff("memlab_before"))
 
-    Sizes are in bytes and times in microseconds, as ints.  Printed, the answers of diff(),
-    oom(), ranks(), replay(), explain() and tune() are the text of the commands.
+    Sizes are in bytes and times in what their key says, _us or _ns, as ints.  Printed, the
+    answers of diff(), oom(), ranks(), replay(), explain() and tune() are the text of the
+    commands.
     """
 
     def __init__(self, data: _core.Recording, path: str | None = None) -> None:
