@@ -118,14 +118,15 @@ def _each(paths):
     seen = _Seen()
     for path in paths:
         recording = load.read_recording(path)
-        named = _rank_in(os.path.basename(path))
+        name = name_of(path)
+        named = _rank_in(os.path.basename(name))
         known = [r["rank"] for r in recording.ranks()] or [None]
         for rank in known:
             rank = named if rank is None and len(known) == 1 else rank
             if rank is not None and rank >= 0:
-                seen.check(rank, path)
+                seen.check(rank, name)
         # Names of files may be any bytes; the core takes texts.
-        yield recording, path.encode("utf-8", "backslashreplace").decode(), named
+        yield recording, name.encode("utf-8", "backslashreplace").decode(), named
         del recording  # or it would be there beside the next
 
 
@@ -133,9 +134,9 @@ def merge(paths: Sequence[_Path]) -> Recording:
     """One recording of the files of several ranks, or of the folders that hold them.
 
     PATHS are those of .mlab files, snapshot pickles, or folders in which each rank has one
-    whose name tells its number, as rank0.mlab does; or URIs of these.  Every device of every rank becomes a
-    device, clocks are aligned; docs/TRAINERS.md says how.  One file is read at a time.
-    Raises memlab.Error for two files of one rank, SnapshotError for what is no recording,
+    whose name tells its number, as rank0.mlab does; or URIs of these.  Every device of
+    every rank becomes a device, clocks are aligned; docs/TRAINERS.md says how.  One file is
+    read at a time. Raises memlab.Error for two files of one rank, SnapshotError for what is no recording,
     OSError, ValueError for recordings of different sources.
     """
     return _core.merge(_each(list(_paths(paths))))

@@ -41,8 +41,8 @@ def report(
 
     recording: what memlab.open() takes or gives, or a MemorySnapshot.  device: its number
     in its process; rank: a process's rank; None: all.  at: the instant, as for
-    Recording.at(); None: the peak.  functions: those to show line by line, as for `memlab report -f`;
-    without any, those whose lines hold most.  source: a folder with the program's files,
+    Recording.at(); None: the peak.  functions: those to show line by line, as for
+    `memlab report -f`; without any, those whose lines hold most.  source: a folder with the program's files,
     for lines whose text the recording lacks.
 
     Returns a dict, that of `memlab report --json`, described in docs/REPORT.md.  Its str()

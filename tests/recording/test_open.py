@@ -272,7 +272,9 @@ def test_a_uri_of_a_folder(tmp_path, store):
         store.put_file(path, f"/memlab-test/run/{Path(path).name}")
     store.pipe_file("/memlab-test/run/report.txt", b"the first screen")
     for uri in ("memory://memlab-test/run", "memory://memlab-test/run/"):
-        assert memlab.open(uri).ranks()["worst"] == 1
+        answer = memlab.open(uri).ranks()
+        assert answer["worst"] == 1
+        assert answer["ranks"][1]["file"] == "memory://memlab-test/run/rank0.pickle"
 
 
 def test_a_uri_without_a_recording(store, monkeypatch, tmp_path):
