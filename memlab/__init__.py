@@ -2,15 +2,31 @@
 
     import memlab
 
-    with memlab.MemorySnapshot() as snapshot:
+    with memlab.MemorySnapshot() as snapshot:      # record
         train()
     print(snapshot.summary())
-    snapshot.save("run.pickle")
 
-Importing memlab imports no torch, touches no GPU and prints nothing.
+    recording = memlab.open("memlab_out")          # or read what memlab run wrote
+    recording.peak()["by_category"]                # bytes, for programs
+    print(recording.diff("memlab_before"))         # text, for people
+
+Record                MemorySnapshot, phase, step, mark, record_memory_history
+Read                  open, merge: a Recording with peak(), summary(), at(), lines(),
+                      modules(), events(), oom(), diff(), replay(), explain(), view()
+The commands          report, view, diff, convert, explain, replay, tune, fit
+While it trains       leaks, holders, MemReporter, ledger, stats, metrics, MemoryMonitor
+Line by line          profile, LineProfiler, and %mlrun in a notebook
+Lend the GPU          Courtesy
+In a trainer          memlab.callbacks
+
+A failure is a memlab.Error, whose text says what to do.  Sizes are in bytes and times in what
+their key says, _us or _ns, as ints.  Importing memlab imports no torch, touches no GPU and
+prints nothing.
 """
 
+from memlab._compare.diff import diff
 from memlab._errors import Error, SnapshotError
+from memlab._export.table import Table
 from memlab._files.load import load
 from memlab._fit.fit import fit
 from memlab._lab.explain import explain
@@ -38,6 +54,9 @@ from memlab._record.history import (
     snapshot,
 )
 from memlab._record.memory_snapshot import MemorySnapshot
+from memlab._recording.commands import convert, report
+from memlab._recording.recording import Recording, merge, open
+from memlab._recording.view import view
 from memlab._report.peaks import CATEGORIES
 from memlab._version import __version__ as __version__
 
@@ -62,9 +81,13 @@ __all__ = [
     "MemReporter",
     "MemoryMonitor",
     "MemorySnapshot",
+    "Recording",
     "SnapshotError",
+    "Table",
     "backends",
     "clear_global_line_profiler",
+    "convert",
+    "diff",
     "dump_snapshot",
     "explain",
     "fit",
@@ -74,15 +97,19 @@ __all__ = [
     "load",
     "load_ipython_extension",
     "mark",
+    "merge",
     "metrics",
+    "open",
     "phase",
     "profile",
     "profile_every",
     "record_memory_history",
     "replay",
+    "report",
     "set_target_gpu",
     "snapshot",
     "stats",
     "step",
     "tune",
+    "view",
 ]

@@ -1,7 +1,5 @@
 """`memlab convert`."""
 
-import os
-
 from memlab._cli import kinds, telling
 
 
@@ -45,19 +43,14 @@ def add(commands):
 
 
 def run(options):
-    from memlab._export import export
-    from memlab._files import merged
+    from memlab._recording import commands
 
-    # Fails before a long file is read.
-    to = options.to or export.format_of(options.out)
-    recording = merged.read(options.file)
-    export.convert(
-        recording,
+    commands.convert(
+        options.file,
         options.out,
-        to,
+        options.to,
         device=options.device,
         table=options.table,
-        title=os.path.basename(options.file),
         expand=options.expand,
     )
     telling.say(f"Wrote {options.out}")

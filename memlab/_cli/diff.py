@@ -1,7 +1,5 @@
 """`memlab diff`."""
 
-import json
-
 from memlab._cli import kinds, telling
 
 
@@ -66,21 +64,17 @@ def run(options):
             "name a second file, or two instants or ranks of this one, for example --at 3,9 "
             "or --ranks 0,1"
         )
-    compared = diff.compare(
+    answer = diff.diff(
         options.before,
         options.after,
-        at=at,
+        at=(str(at[0]), str(at[1])),
         ranks=options.ranks,
         device=options.device,
+        html=options.html,
+        lines=options.lines,
     )
     if options.html is not None:
-        from memlab import _core
-
-        _core.write_file(options.html, compared.page())
         telling.say(f"Page: {options.html}")
-    elif options.json:
-        telling.say(json.dumps(compared.answer(), indent=1))
     else:
-        sections = diff.sections(compared.answer(), options.lines)
-        telling.report([], sections, options.markdown)
+        telling.answer(answer, options.json, options.markdown)
     return 0

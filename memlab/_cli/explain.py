@@ -47,14 +47,15 @@ def run(options):
         options.file, options.memory, device=options.device, rank=options.rank
     )
     if words is None:
-        return laboratory.tell(options, answer, explain.sections)
+        telling.answer(answer, options.json)
+        return 0
     from memlab._lab import measure
 
     memory = options.memory or explain.gpu_bytes(options.file)
     if memory is None:
         options.wrong_usage("the recording does not tell the GPU's memory: give --memory")
     answer["measured"] = measure.measure(_fit, words, memory, answer)
-    laboratory.tell(options, answer, explain.sections)
+    telling.answer(answer, options.json)
     if not options.json:
         telling.show("\n" + measure.text(answer["measured"]))
     return 0

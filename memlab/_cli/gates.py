@@ -26,17 +26,17 @@ def add(command):
     )
 
 
-def status(options, recording, devices) -> int:
-    """0; or STATUS, with a message, if a device, an index, passes a limit of OPTIONS.
+def status(options, answer) -> int:
+    """0; or STATUS, with a message, if a device of ANSWER, of memlab.report(), passes a
+    limit of OPTIONS.
     """
     if options.fail_over is None and not options.fail_on:
         return 0
     from memlab._report import verdict as _verdict
 
     problems = []
-    for device in devices:
-        name = wording.escape(recording.device_name(device))
-        verdict = recording.verdict(device)
+    for device in answer["devices"]:
+        name, verdict = wording.escape(device["name"]), device["verdict"]
         reserved = verdict["peak"]["reserved_bytes"]
         if options.fail_over is not None and reserved > options.fail_over:
             problems.append(

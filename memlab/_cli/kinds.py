@@ -3,7 +3,9 @@
 import argparse
 
 FILE = "a .mlab file, or a snapshot pickle of memlab or torch, gzip too"
-FILE_OR_FOLDER = f"{FILE}, or the folder of a memlab run with all its ranks"
+FILE_OR_FOLDER = (
+    f"{FILE}, or the folder of a memlab run with all its ranks, or the URI of either"
+)
 
 
 def count(text):

@@ -1,8 +1,6 @@
-"""Functions shared by the laboratory's commands."""
+"""Options shared by the laboratory's commands."""
 
-import json
-
-from memlab._cli import kinds, telling
+from memlab._cli import kinds
 
 
 def add_options(command):
@@ -25,12 +23,3 @@ def add_options(command):
         help="the devices of this rank only, of a file that memlab merge wrote",
     )
     command.add_argument("--json", action="store_true", help="print JSON")
-
-
-def tell(options, answer, sections):
-    """Shows an ANSWER of the laboratory, as JSON or as the text that SECTIONS makes."""
-    if options.json:
-        telling.say(json.dumps(answer, indent=1))
-    else:
-        telling.report([], sections(answer), as_markdown=False)
-    return 0

@@ -1,6 +1,5 @@
 """`memlab merge`."""
 
-import json
 import os
 
 from memlab._cli import kinds, telling
@@ -33,18 +32,15 @@ def add(commands):
 
 
 def run(options):
-    from memlab._compare import merge
+    from memlab._recording import recording
 
     if options.out is not None and os.path.splitext(options.out)[1] != ".pickle":
         raise Error(f"{options.out}: expected a name that ends in .pickle")
-    recording = merge.merge(options.files)
-    answer = merge.ranks(recording)
+    merged = recording.merge(options.files)
+    answer = merged.ranks()
     if options.out is not None:
-        recording.write_pickle(options.out, True)
-    if options.json:
-        telling.say(json.dumps(answer, indent=1))
-        return 0
-    telling.show(merge.text(recording, answer).removesuffix("\n"))
-    if options.out is not None:
+        merged.save(options.out)
+    telling.answer(answer, options.json)
+    if options.out is not None and not options.json:
         telling.say(f"\nWrote {options.out}")
     return 0

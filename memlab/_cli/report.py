@@ -1,9 +1,5 @@
 """`memlab report`."""
 
-import json
-import os
-import shlex
-
 from memlab._cli import gates, kinds, telling
 
 
@@ -74,56 +70,31 @@ def add(commands):
 
 
 def run(options):
-    from memlab._files import load, merged
-    from memlab._report import first_screen, parts, peaks, report
+    from memlab._files import merged
+    from memlab._recording import commands, recording
+    from memlab._report import peaks
 
     at = options.at or "peak"
     if options.functions and (options.by or at != "peak"):
         options.wrong_usage("-f is for the peak, without --by")
     if options.json and (options.by or options.full):
         options.wrong_usage("--json has all tables: leave out --by and --full")
-    recording = merged.read(options.file, quiet=True)
-    found = peaks.choose_devices(recording, options.device, options.rank)
+    data = merged.read(options.file, quiet=True)
+    found = peaks.choose_devices(data, options.device, options.rank)
     if at.startswith("event:") and len(found) > 1:
         options.wrong_usage(
             f"--at {at} is of one device: add --device or --rank"
         )
-    if options.json:
-        answer = report.report(
-            recording, options.file, options.functions, at, found, options.source
-        )
-        telling.say(json.dumps(answer, indent=1))
-        return gates.status(options, recording, found)
-    choice = parts.choose(
-        at,
-        options.by,
-        lines=options.lines or 15,
+    answer = commands.report(
+        recording.Recording(data, merged.name_of(options.file)),
+        full=options.full,
+        at=options.at,
+        by=options.by,
+        device=options.device,
+        rank=options.rank,
+        lines=options.lines,
         functions=options.functions,
         source=options.source,
     )
-    screen = []
-    notes = [*report.file_notes(recording.file), *load.unread_notes(recording)]
-    # Any option of the full report selects the full report.
-    asked = (options.at, options.rank, options.device, options.lines, options.source)
-    full = options.full or options.functions or any(item is not None for item in asked)
-    if found and choice.usual and not full:
-        screen = _first_screen(recording, found, options.file, notes)
-        telling.report(notes, [screen], options.markdown, first_screen.COLUMNS)
-    else:
-        if found and options.full:
-            screen = [first_screen.parts(recording, found)]
-        sections = parts.sections(recording, found, choice)
-        telling.report(notes, [*screen, *sections], options.markdown)
-    return gates.status(options, recording, found)
-
-
-def _first_screen(recording, found, file, notes):
-    from memlab._report import first_screen
-
-    word = shlex.quote(file)
-    last = [f"Next: memlab report --full {word}"]
-    if recording.source != "cpu":
-        last.append(f"      memlab explain {word}" if not os.path.isdir(file) else "")
-    return first_screen.parts(
-        recording, found, notes=notes, last=list(filter(None, last))
-    )
+    telling.answer(answer, options.json, options.markdown)
+    return gates.status(options, answer)

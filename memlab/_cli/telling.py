@@ -1,5 +1,6 @@
 """Output of an answer: unchanged, wrapped, or as a report."""
 
+import json
 import sys
 
 from memlab._cli import progress
@@ -17,25 +18,21 @@ def show(text):
     say(terminal.fitted(text, sys.stdout))
 
 
-def report(notes, sections, as_markdown, columns=0):
-    """Prints the SECTIONS of a report after the sentences NOTES.  Off a terminal, lines
-    are COLUMNS wide; 0: not wrapped.
-    """
-    from memlab._report import parts
-    from memlab._report import report as _report
-
-    if not sections:
-        notes = [*notes, _report.NOTHING]
+def answer(answer, as_json, as_markdown=False):
+    """Prints ANSWER, a _report.answer.Answer."""
+    if as_json:
+        say(json.dumps(answer, indent=1))
+        return
+    sections = answer.sections()
     if as_markdown:
         from memlab._report import markdown
 
-        say(markdown.markdown(notes, sections).removesuffix("\n"))
+        say(markdown.markdown(answer.notes, sections).removesuffix("\n"))
         return
     from memlab._report import rich
 
-    text = rich.coloured(notes, sections, sys.stdout)
+    text = rich.coloured(answer.notes, sections, sys.stdout)
     if text is None:
-        plain = parts.joined(notes, sections).removesuffix("\n")
-        show(terminal.fit(plain, columns))
+        show(answer.text(sections))
     else:
         say(text.removesuffix("\n"))

@@ -1,6 +1,6 @@
 """`memlab tune`."""
 
-from memlab._cli import kinds, laboratory
+from memlab._cli import kinds, laboratory, telling
 
 
 def add(commands):
@@ -21,4 +21,5 @@ def run(options):
     answer = tune.tune(
         options.file, options.memory, device=options.device, rank=options.rank
     )
-    return laboratory.tell(options, answer, tune.sections)
+    telling.answer(answer, options.json)
+    return 0

@@ -33,26 +33,15 @@ def add(commands):
 
 
 def run(options):
-    from memlab import _core
-    from memlab._files import merged
     from memlab._page import page as _page
-    from memlab._report import report
+    from memlab._recording import view
     from memlab._text import wording
 
-    if options.file is None:
-        if options.serve:
-            options.wrong_usage("--serve needs a FILE to serve")
-        out = options.out or "memlab.html"
-        _core.write_file(out, _page.assemble_empty())
-        telling.say(f"Page: {out}")
-        return 0
     if options.serve:
+        if options.file is None:
+            options.wrong_usage("--serve needs a FILE to serve")
         return _serve(options.file)
-    recording = merged.read(options.file, quiet=True)
-    out = options.out or _beside(options.file)
-    notes = report.file_notes(recording.file)
-    page = _page.of(recording, title=_name(options.file), notes=notes)
-    _core.write_file(out, page)
+    out = view.view(options.file, options.out)
     telling.say(f"Page: {out}")
     length = os.path.getsize(out)
     if length > _page.LONG_BYTES:
@@ -67,13 +56,14 @@ def run(options):
 def _serve(source):
     from memlab._files import merged
     from memlab._page import page as _page
+    from memlab._recording import view
     from memlab._report import report as _report
     from memlab._serve import serve as _serve
 
     recording = merged.read(source, quiet=True)
     server = _serve.Server(
         *_page.data_of(recording),
-        title=_name(source),
+        title=view.title_of(source),
         notes=_report.file_notes(recording.file),
         verdicts=_page.verdicts_on(recording),
     )
@@ -85,16 +75,3 @@ def _serve(source):
     except KeyboardInterrupt:
         pass
     return 0
-
-
-def _name(path):
-    return os.path.basename(os.path.normpath(path))
-
-
-def _beside(path):
-    """Where the page of the recording at PATH goes: into a folder, beside a file."""
-    if os.path.isdir(path):
-        return os.path.join(path, "memlab.html")
-    for known in (".gz", ".pickle", ".pkl", ".mlab"):
-        path = path.removesuffix(known)
-    return path + ".html"

@@ -5,13 +5,12 @@ Owns the compared instants and the words; the core has the figures.
 
 from __future__ import annotations
 
-import os
-
+from memlab import _core
 from memlab._compare import merge
 from memlab._errors import Error
 from memlab._files import merged
 from memlab._report import instant, peaks, report
-from memlab._report.instant import Instant
+from memlab._report.answer import Answer
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
 
@@ -21,9 +20,10 @@ if TYPE_CHECKING:
 
     from memlab._answers import Diff
     from memlab._core import _Path
+    from memlab._files.merged import AnyRecording
     from memlab._report.parts import Part
 
-__all__ = ["compare", "headline", "sections"]
+__all__ = ["diff", "headline", "sections"]
 
 _ROWS = 15
 _PHASE_ROWS = 5
@@ -77,18 +77,18 @@ class _Compared:
     """Two devices of recordings, or of one, each at an instant."""
 
     def __init__(self, before, after, at, ranks, device):
-        paths = [os.fsdecode(before), os.fsdecode(before if after is None else after)]
-        first = merged.read(paths[0])
-        self.recordings = first, first if after is None else merged.read(paths[1])
+        first = merged.recorded(before)
+        second = first if after is None else merged.recorded(after)
+        self.recordings = first[0], second[0]
+        names = first[1], second[1]
         self.sides: list[Any] = []
         events = []
         for side, recording in enumerate(self.recordings):
-            path = paths[side]
-            index = _device(recording, path, device, None if ranks is None else ranks[side])
+            index = _device(recording, names[side], device, None if ranks is None else ranks[side])
             events.append(instant.event(recording, index, at[side]))
             name = recording.device_name(index)
             self.sides.append(
-                {"file": path, "at": str(at[side]), "device": index, "name": name}
+                {"file": names[side], "at": str(at[side]), "device": index, "name": name}
             )
         one_step = at[0].kind == at[1].kind == "step"
         one_device = after is None and len({side["device"] for side in self.sides}) == 1
@@ -123,26 +123,39 @@ class _Compared:
         return self._ask("difference_page", title=title, said=said)
 
 
-def compare(
-    before: _Path,
-    after: _Path | None = None,
+def diff(
+    before: AnyRecording,
+    after: AnyRecording | None = None,
     *,
-    at: tuple[Instant, Instant] = (Instant("peak"), Instant("peak")),
+    at: str | tuple[str, str] = "peak",
     ranks: tuple[int, int] | None = None,
     device: int | None = None,
-) -> _Compared:
-    """Compares the run in the file AFTER with the run in BEFORE.
+    lines: int = _ROWS,
+    html: _Path | None = None,
+) -> Diff:
+    """How the memory of one run differs from that of another, line by line.
 
-    BEFORE and AFTER are paths as for memlab.load().  Without AFTER, two instants or two
-    ranks of BEFORE are compared.  at: the instant of each; if both are steps, phases
-    are those of these steps.  ranks: a rank of each.  device: its number in its
-    process, the same for both; None: the fullest device of each.  answer() is a dict,
-    described in docs/REPORT.md; sizes are in bytes, times in unix microseconds.
+    before, after: what memlab.open() takes or gives, or a MemorySnapshot.  Without after,
+    two instants or two ranks of before are compared.  at: the instant, as for
+    Recording.at(), or one for each; if both are steps, phases are those of these steps.
+    ranks: a rank of each.  device: its number in its process, the same for both; None: the
+    fullest device of each.  lines: rows of the text's table by line.  html: a file to write
+    the comparison to as a page.
 
-    Raises memlab.Error if a file lacks the requested part, SnapshotError for a file
-    that is no recording, OSError, ValueError.
+    Returns a dict, described in docs/REPORT.md: sizes in bytes, times in unix
+    microseconds.  Its str() is the text of `memlab diff`.
+
+    Raises memlab.Error if a recording lacks the requested part, ValueError for an invalid
+    instant or without anything to compare, and what memlab.open() raises.
     """
-    return _Compared(before, after, at, ranks, device)
+    both = (at, at) if isinstance(at, str) else (at[0], at[1])
+    if after is None and both[0] == both[1] and ranks is None:
+        raise ValueError("one recording: name a second, or two instants or ranks of it")
+    first, second = map(instant.parse, both)
+    compared = _Compared(before, after, (first, second), ranks, device)
+    if html is not None:
+        _core.write_file(html, compared.page())
+    return Answer(compared.answer(), lambda answer: sections(answer, lines))  # type: ignore[return-value]
 
 
 # ---- Words ----

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from memlab._files.merged import merge
+from memlab._report.answer import Answer, listed
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -50,7 +51,7 @@ def ranks(recording: Recording) -> MergedRanks:
     """The ranks of a merged RECORDING by peak, and why the highest is higher.
 
     A dict, described in docs/REPORT.md; sizes are in bytes, times in unix microseconds.
-    Raises MemoryError.
+    Its str() is the text of `memlab merge`.  Raises MemoryError.
     """
     rows = list(_rank_rows(recording))
     rows.sort(key=lambda row: -row["peak_allocated_bytes"])  # ranks are in order
@@ -69,13 +70,14 @@ def ranks(recording: Recording) -> MergedRanks:
         }
     known = {row["rank"] for row in rows} - {None}
     world = max((row["world_size"] or 0 for row in rows), default=0)
-    return {
+    answer: Any = {
         "ranks": rows,
         "world_size": world or None,
         "missing_ranks": [rank for rank in range(world) if rank not in known],
         "worst": worst["rank"] if worst else None,
         "compared_to": difference,
     }
+    return Answer(answer, lambda answer: listed(text(recording, answer)))  # type: ignore[return-value]
 
 
 # ---- Words ----

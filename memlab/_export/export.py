@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from memlab import _core
 from memlab._errors import Error
+from memlab._export.tables import TABLES, TEXTS, Tables, arrow_tables, package
 from memlab._version import __version__
 
 TYPE_CHECKING = False
@@ -26,73 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "TABLES", "convert", "format_of"]
 
-# A device's tables have its index as their first column, and their rows are numbered.
-TABLES = ("allocations", "events", "segments", "blocks", "notes", "stacks", "frames")
-_OF_DEVICE = ("allocations", "events", "segments", "blocks")
-# The name of a row's number.
-_ROW = {
-    "allocations": "allocation",
-    "events": "event",
-    "segments": "segment",
-    "blocks": "block",
-    "notes": "note",
-    "stacks": "stack",
-    "frames": "frame",
-}
-_TEXTS = {"file", "function", "module", "name", "metadata", "node"}
-_TRUTHS = {"backward", "exact", "small", "expandable"}
 # Text that a spreadsheet may take as a formula.  Some ignore leading white space; those
 # of East Asia accept wide signs too.
 _FORMULA = re.compile(r"[\t\r\n]|[\s\x00-\x1f\x7f\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
-
-
-class _Tables:
-    """A recording's tables, as columns for the formats."""
-
-    def __init__(self, recording):
-        self.recording = recording
-        columns = recording.columns("strings")
-        offsets, self.bytes = columns["offsets"], columns["bytes"]
-        self.offsets = offsets
-        parts = map(self.bytes.__getitem__, map(slice, offsets, offsets[1:]))
-        self.strings = list(map(str, parts, itertools.repeat("utf-8")))
-
-    def devices(self, name, device):
-        """The devices to write table NAME for: DEVICE, or all for None.  A table
-        without a device is written once.
-        """
-        if name not in _OF_DEVICE:
-            return [None]
-        return range(self.recording.device_count) if device is None else [device]
-
-    def read(self, name, device):
-        return self.recording.columns(name, device or 0)
-
-    def values(self, columns, strings, *, signed):
-        """The values of each of COLUMNS, with texts from STRINGS; SIGNED: none above
-        2^63.
-        """
-        for name, view in columns.items():
-            if name in _TEXTS:
-                yield map(strings.__getitem__, view)
-            elif name in _core.COLUMN_TEXTS:
-                yield map(_core.COLUMN_TEXTS[name].__getitem__, view)
-            elif signed and view.format == "Q":
-                yield view.cast("B").cast("q")
-            else:
-                yield view
-
-    def rows(self, name, device, strings=None, *, signed=False):
-        """The rows of table NAME of DEVICE, and its columns' names."""
-        columns = self.read(name, device)
-        count = len(next(iter(columns.values())))
-        values = [range(count)]
-        names = [_ROW[name], *columns]
-        if device is not None:
-            values.insert(0, itertools.repeat(device, count))
-            names.insert(0, "device")
-        values += self.values(columns, strings or self.strings, signed=signed)
-        return names, zip(*values)
 
 
 def _write_by_name(path, write):
@@ -124,7 +60,7 @@ FROM walk JOIN stacks ON stacks.stack = walk.at JOIN frames ON frames.frame = st
 
 
 def _sql_type(name):
-    return "TEXT" if name in _TEXTS or name in _core.COLUMN_TEXTS else "INTEGER"
+    return "TEXT" if name in TEXTS or name in _core.COLUMN_TEXTS else "INTEGER"
 
 
 def _write_sql_table(database, tables, name, device):
@@ -178,7 +114,7 @@ def _write_sqlite(recording, path, device, table):
         raise Error(
             f"{path}: this Python has no sqlite3 ({error}): choose another format"
         ) from None
-    tables = _Tables(recording)
+    tables = Tables(recording)
 
     def write(temporary):
         try:
@@ -213,7 +149,7 @@ def _defused(text):
 def _write_csv(recording, path, device, table):
     import csv
 
-    tables = _Tables(recording)
+    tables = Tables(recording)
     strings = list(map(_defused, tables.strings))
 
     def write(temporary):
@@ -231,72 +167,22 @@ def _write_csv(recording, path, device, table):
 # ---- Arrow ----
 
 
-def _pyarrow(path):
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise Error(
-            f"{path}: writing it needs pyarrow ({error}): pip install 'memlab[arrow]'"
-        ) from None
-    return pyarrow
-
-
-_ARROW_TYPES = {"B": "uint8", "I": "uint32", "q": "int64", "Q": "uint64"}
-
-
-def _arrow_column(pa, name, view, strings):
-    kind = getattr(pa, _ARROW_TYPES[view.format])()
-    column = pa.Array.from_buffers(kind, len(view), [None, pa.py_buffer(view)])
-    if name in _TEXTS:
-        return pa.DictionaryArray.from_arrays(column.cast(pa.int32()), strings)
-    if name in _core.COLUMN_TEXTS:
-        texts = pa.array(_core.COLUMN_TEXTS[name], pa.string())
-        return pa.DictionaryArray.from_arrays(column.cast(pa.int32()), texts)
-    return column.cast(pa.bool_()) if name in _TRUTHS else column
-
-
-def _arrow_table(pa, tables, name, device, strings):
-    columns = tables.read(name, device)
-    count = len(next(iter(columns.values())))
-    arrays = {
-        column: _arrow_column(pa, column, view, strings)
-        for column, view in columns.items()
-    }
-    arrays = {_ROW[name]: pa.array(range(count), pa.int64()), **arrays}
-    if device is not None:
-        arrays = {"device": pa.array([device], pa.int32()).take(_zeros(pa, count)), **arrays}
-    return pa.table(arrays)
-
-
-def _zeros(pa, count):
-    return pa.Array.from_buffers(pa.int8(), count, [None, pa.py_buffer(bytes(count))])
-
-
-def _arrow_tables(pa, recording, device, name) -> Iterator[Any]:
-    tables = _Tables(recording)
-    strings = pa.LargeStringArray.from_buffers(
-        len(tables.strings), pa.py_buffer(tables.offsets), pa.py_buffer(tables.bytes)
-    ).cast(pa.string())
-    for index in tables.devices(name, device):
-        yield _arrow_table(pa, tables, name, index, strings)
-
-
 def _write_arrow(recording, path, device, table):
-    pa = _pyarrow(path)
+    pa = package("pyarrow", f"{path}: writing it")
     import pyarrow.ipc
 
     _write_tables(
-        path, _arrow_tables(pa, recording, device, table), pyarrow.ipc.new_file
+        path, arrow_tables(pa, recording, device, table), pyarrow.ipc.new_file
     )
 
 
 def _write_parquet(recording, path, device, table):
-    pa = _pyarrow(path)
+    pa = package("pyarrow", f"{path}: writing it")
     import pyarrow.parquet
 
     _write_tables(
         path,
-        _arrow_tables(pa, recording, device, table),
+        arrow_tables(pa, recording, device, table),
         pyarrow.parquet.ParquetWriter,
     )
 

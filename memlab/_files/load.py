@@ -8,6 +8,7 @@ import zlib
 
 from memlab import _core
 from memlab._errors import SnapshotError, tell
+from memlab._files import download
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,14 +93,14 @@ def _make(file, make):
         raise SnapshotError(f"the gzip file is damaged ({error})") from None
 
 
-def _read(path, make):
-    """MAKE(the bytes of the file at PATH), with errors that name the file."""
+def _read(path, name, make):
+    """MAKE(the bytes of the file at PATH), with errors that name it NAME."""
     with open(path, "rb") as file:
         try:
             return _make(file, make)
         except SnapshotError as error:
             text = str(error)
-    raise SnapshotError(f"{os.fsdecode(path)}: {text}; {_REMEDY}")
+    raise SnapshotError(f"{name}: {text}; {_REMEDY}")
 
 
 def _is_mlab(path):
@@ -107,27 +108,30 @@ def _is_mlab(path):
         return file.read(len(_MLAB)) == _MLAB
 
 
-def _read_mlab(path):
+def _read_mlab(path, name):
     try:
         return _core.Recording.from_file(path)
     except SnapshotError as error:
-        raise SnapshotError(f"{os.fsdecode(path)}: {error}") from None
+        raise SnapshotError(f"{name}: {error}") from None
 
 
 def load(path: _Path) -> dict[str, Any] | list[dict[str, Any]]:
     """The snapshot in the file at PATH, equal to pickle.load's result, but safe.
 
-    PATH is a str, bytes or os.PathLike: a pickle by torch or memlab, plain or packed by
-    gzip, or a .mlab file.  The result is the dict of torch.cuda.memory._snapshot(), or
-    the list of torch.cuda.memory_snapshot(): sizes in bytes, times in microseconds.
-    Nothing in the file is imported or called.
+    For torch's own dict, as torch's tools take it; for answers, use memlab.open().
 
-    Raises SnapshotError for a file that is damaged or holds more than plain data, and
-    OSError for one that cannot be read.
+    PATH is a str, bytes or os.PathLike: a pickle by torch or memlab, plain or packed by
+    gzip, or a .mlab file, or a URI of one.  The result is the dict of
+    torch.cuda.memory._snapshot(), or the list of torch.cuda.memory_snapshot(): sizes in
+    bytes, times in microseconds. Nothing in the file is imported or called.
+
+    Raises SnapshotError for a file that is damaged or holds more than plain data, OSError
+    for one that cannot be read, and memlab.Error for a URI whose file cannot be got.
     """
-    if _is_mlab(path):
-        return _read_mlab(path).to_dict()
-    return _read(path, _core.load)
+    with download.here(path) as (file, name):
+        if _is_mlab(file):
+            return _read_mlab(file, name).to_dict()
+        return _read(file, name, _core.load)
 
 
 def unread_notes(recording):
@@ -152,10 +156,11 @@ def read_recording(path: _Path, quiet: bool = False) -> _core.Recording:
 
     Reports parts that could not be read, unless QUIET, for callers that show them.
     """
-    if _is_mlab(path):
-        return _read_mlab(path)
-    recording = _read(path, _core.Recording.from_bytes)
-    return recording if quiet else _told(recording, os.fsdecode(path))
+    with download.here(path) as (file, name):
+        if _is_mlab(file):
+            return _read_mlab(file, name)
+        recording = _read(file, name, _core.Recording.from_bytes)
+    return recording if quiet else _told(recording, name)
 
 
 def read_stdin() -> _core.Recording:

@@ -7,15 +7,29 @@ import re
 
 from memlab import _core
 from memlab._errors import Error
-from memlab._files import load
+from memlab._files import download, load, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Protocol, TypeAlias
 
     from memlab._core import Recording, _Path
 
-__all__ = ["merge", "read", "read_all"]
+    class _Recorded(Protocol):
+        """memlab.Recording and memlab.MemorySnapshot."""
+
+        @property
+        def path(self) -> str | None: ...
+        def data(self) -> Recording: ...
+
+    # What functions take for a recording.
+    AnyRecording: TypeAlias = _Recorded | Recording | _Path
+
+__all__ = ["UNNAMED", "merge", "name_of", "read", "read_all", "recorded"]
+
+# A recording that is of no file, in messages.
+UNNAMED = "the recording"
 
 # In a folder the first of these that a rank has is taken: a .mlab file has every event.
 _ENDINGS = (".mlab", ".pickle", ".pickle.gz")
@@ -28,14 +42,14 @@ def _rank_in(name):
     return int(found[-1]) if found else -1
 
 
-def _in_folder(folder):
-    """The recordings of the ranks in FOLDER, one a rank.
+def _in_folder(folder, names):
+    """The recordings of the ranks in FOLDER, one a rank, which has files of NAMES.
 
     A name that is no more than the rank's comes first; else there is one, as trainers'
     callbacks leave it.  The same name with several endings is one recording.
     """
     stems = {}
-    for name in sorted(os.listdir(folder)):
+    for name in sorted(names):
         ending = next((e for e in _ENDINGS if name.endswith(e)), None)
         if ending is not None and not name.startswith("."):
             stems.setdefault(name[: -len(ending)], set()).add(ending)
@@ -67,13 +81,21 @@ def _one_of(folder, rank, stems):
     return named[0] + next(e for e in _ENDINGS if e in stems[named[0]])
 
 
+def _names_in(path):
+    """The names of the files in the folder PATH; None if it is a file."""
+    if download.is_uri(path):
+        return None if path.endswith(_ENDINGS) else download.names_in(path)
+    return os.listdir(path) if os.path.isdir(path) else None
+
+
 def _paths(arguments):
     for path in arguments:
         path = os.fsdecode(path)
-        if os.path.isdir(path):
-            yield from _in_folder(path)
-        else:
+        names = _names_in(path)
+        if names is None:
             yield path
+        else:
+            yield from _in_folder(path, names)
 
 
 class _Seen:
@@ -96,14 +118,15 @@ def _each(paths):
     seen = _Seen()
     for path in paths:
         recording = load.read_recording(path)
-        named = _rank_in(os.path.basename(path))
+        name = name_of(path)
+        named = _rank_in(os.path.basename(name))
         known = [r["rank"] for r in recording.ranks()] or [None]
         for rank in known:
             rank = named if rank is None and len(known) == 1 else rank
             if rank is not None and rank >= 0:
-                seen.check(rank, path)
+                seen.check(rank, name)
         # Names of files may be any bytes; the core takes texts.
-        yield recording, path.encode("utf-8", "backslashreplace").decode(), named
+        yield recording, name.encode("utf-8", "backslashreplace").decode(), named
         del recording  # or it would be there beside the next
 
 
@@ -111,12 +134,28 @@ def merge(paths: Sequence[_Path]) -> Recording:
     """One recording of the files of several ranks, or of the folders that hold them.
 
     PATHS are those of .mlab files, snapshot pickles, or folders in which each rank has one
-    whose name tells its number, as rank0.mlab does.  Every device of every rank becomes a
-    device, clocks are aligned; docs/TRAINERS.md says how.  One file is read at a time.
-    Raises memlab.Error for two files of one rank, SnapshotError for what is no recording,
+    whose name tells its number, as rank0.mlab does; or URIs of these.  Every device of
+    every rank becomes a device, clocks are aligned; docs/TRAINERS.md says how.  One file is
+    read at a time. Raises memlab.Error for two files of one rank, SnapshotError for what is no recording,
     OSError, ValueError for recordings of different sources.
     """
     return _core.merge(_each(list(_paths(paths))))
+
+
+def name_of(path: _Path) -> str:
+    """PATH for messages: of a URI, without what may be secret."""
+    return store.shown(os.fsdecode(path)) if download.is_uri(path) else os.fsdecode(path)
+
+
+def recorded(recording: AnyRecording, quiet: bool = False) -> tuple[Recording, str]:
+    """RECORDING of the core, read if it is a path, and its name for messages.  Raises what
+    read() does, and the errors of MemorySnapshot.data().
+    """
+    if isinstance(recording, _core.Recording):
+        return recording, UNNAMED
+    if isinstance(recording, (str, bytes, os.PathLike)):
+        return read(recording, quiet), name_of(recording)
+    return recording.data(), recording.path or UNNAMED
 
 
 def read_all(paths: Sequence[str], quiet: bool = False) -> Recording:

@@ -1,4 +1,5 @@
-"""Uploads one file to one key of a store known to fsspec, whole or not at all.
+"""One key of a store known to fsspec: how it is found, and uploads to it, whole or not at
+all.
 
 Owns how a key is written, which failures are retried, and the words of failures.
 Messages contain no text of the store's, whose errors quote URLs and headers with
@@ -14,6 +15,10 @@ import re
 import secrets
 
 from memlab import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # In these stores an object appears only when its upload is complete.  They need no
 # second name, which would need the right to delete, and a copy of all bytes.
@@ -125,6 +130,27 @@ def _code(error):
     return code if isinstance(code, str) and re.fullmatch("[A-Za-z]{1,40}", code) else None
 
 
+def find(uri: str) -> tuple[str, Any, str]:
+    """The scheme of URI, its store, and the key there.  Raises Refused, and the store's
+    errors.
+    """
+    scheme = scheme_of(uri)
+    try:
+        import fsspec
+    except ImportError:
+        raise Refused('fsspec is not installed: pip install "memlab[remote]"') from None
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ImportError:
+        from fsspec.registry import known_implementations
+
+        remedy = known_implementations.get(scheme, {}).get("err")
+        raise Refused(f"{scheme}:// needs a package: {remedy}") from None
+    except ValueError:
+        raise Refused(f"fsspec knows no {scheme}://") from None
+    return scheme, *fsspec.core.url_to_fs(uri)
+
+
 class Upload:
     """The upload of the contents of DESCRIPTOR, opened from PATH, to URI.
 
@@ -140,7 +166,7 @@ class Upload:
 
     def attempt(self) -> None:
         """Uploads it.  Raises the store's errors, and Refused."""
-        scheme, store, key = self._find()
+        scheme, store, key = find(self._uri)
         before = os.fstat(self._descriptor)
         if scheme in _WHOLE:
             self._look(store, key)
@@ -157,25 +183,6 @@ class Upload:
                 _core.write_file(key, lambda name: self._put(store, name, before))
             else:
                 self._by_temporary(store, key, before)
-
-    def _find(self):
-        scheme = scheme_of(self._uri)
-        try:
-            import fsspec
-        except ImportError:
-            raise Refused(
-                'fsspec is not installed: pip install "memlab[remote]"'
-            ) from None
-        try:
-            fsspec.get_filesystem_class(scheme)
-        except ImportError:
-            from fsspec.registry import known_implementations
-
-            remedy = known_implementations.get(scheme, {}).get("err")
-            raise Refused(f"{scheme}:// needs a package: {remedy}") from None
-        except ValueError:
-            raise Refused(f"fsspec knows no {scheme}://") from None
-        return scheme, *fsspec.core.url_to_fs(self._uri)
 
     def _look(self, store, key, folders=False):
         """Raises Refused if KEY exists."""

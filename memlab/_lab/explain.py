@@ -6,18 +6,21 @@ _explain_words the text of each kind of advice.
 
 from __future__ import annotations
 
-from memlab import _core
+from memlab._files import merged
 from memlab._lab import replay
 from memlab._report import make_fit, verdict
 from memlab._report.advice_words import WORDS, plural
+from memlab._report.answer import Answer
 from memlab._report.changes import WORTH_TELLING, saving
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from memlab._answers import Advice, ExplainedDevice, Explanation
-    from memlab._core import _Path
+    from memlab._files.merged import AnyRecording
     from memlab._report.parts import Part
 
 __all__ = ["explain", "sections", "told"]
@@ -47,7 +50,7 @@ _size = wording.size
 
 
 def explain(
-    recording: _core.Recording | _Path,
+    recording: AnyRecording,
     memory: int | str | None = None,
     *,
     device: int | None = None,
@@ -55,8 +58,7 @@ def explain(
 ) -> Explanation:
     """Explains the peak of a recorded run, and what to change so that it falls.
 
-    recording: the path of a file as for memlab.load(), or the result of
-    memlab.MemorySnapshot.data(). memory: the memory of torch's allocator, in bytes or
+    recording: what memlab.open() takes or gives, or a MemorySnapshot.  memory: the memory of torch's allocator, in bytes or
     as "24GiB", for the batch that fits; None: the recorded one.  device: a device's
     number in its process; rank: a process's rank in a merged file; None: all.
 
@@ -64,27 +66,28 @@ def explain(
     of the changed run.  Changes that lower neither are left out.
 
     Returns a dict, {"devices": [...]}, with sizes in bytes; docs/LABORATORY.md
-    describes each key. Raises ValueError for an invalid memory; memlab.Error for a
+    describes each key. Its str() is the text of `memlab explain`. Raises ValueError for an invalid memory; memlab.Error for a
     device that is not in the recording, or whose allocator has no cache; SnapshotError
     for a file that is no recording; OSError.
     """
-    source, name = replay.recorded(recording)
+    source, name = merged.recorded(recording)
     limit = replay.memory_bytes(memory)
 
     def ask(index):
         found = source.verdict(index, trials=False)["findings"]
         return {**source.explain(index, memory=limit), "findings": found}
 
-    return {
+    answer: Any = {
         "memory_bytes": limit,
         "devices": replay.of_devices(source, name, device, rank, ask),
         "measured": None,
     }
+    return Answer(answer, sections)  # type: ignore[return-value]
 
 
-def gpu_bytes(recording: _core.Recording | _Path) -> int | None:
+def gpu_bytes(recording: AnyRecording) -> int | None:
     """The least memory of a GPU in RECORDING, by the verdict; None: unknown."""
-    source, _ = replay.recorded(recording)
+    source, _ = merged.recorded(recording)
     totals = [
         source.verdict(index, trials=False)["total_bytes"]
         for index in range(source.device_count)

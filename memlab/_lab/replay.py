@@ -5,29 +5,22 @@ Owns the devices in question and the words; the core has the figures.
 
 from __future__ import annotations
 
-import os
-
-from memlab import _core
 from memlab._errors import Error
 from memlab._files import merged
 from memlab._report import peaks, report
+from memlab._report.answer import Answer
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from memlab._answers import Replay, ReplayDevice
-    from memlab._core import _Path
+    from memlab._files.merged import AnyRecording
     from memlab._report.parts import Part
 
 __all__ = ["replay", "sections"]
-
-
-def recorded(recording: _core.Recording | _Path) -> tuple[_core.Recording, str]:
-    """RECORDING, read if it is a path, and its name for errors."""
-    if isinstance(recording, _core.Recording):
-        return recording, "the recording"
-    return merged.read(recording), os.fsdecode(recording)
 
 
 def memory_bytes(memory: int | str | None) -> int | None:
@@ -60,7 +53,7 @@ def of_devices(recording, name, device, rank, ask) -> list:
 
 
 def replay(
-    recording: _core.Recording | _Path,
+    recording: AnyRecording,
     conf: str | None = None,
     memory: int | str | None = None,
     *,
@@ -70,8 +63,7 @@ def replay(
 ) -> Replay:
     """What a recorded run would need on each device under other allocator settings.
 
-    recording: the path of a file as memlab.load() takes it, or what
-    memlab.MemorySnapshot.data() gives. conf: settings as PYTORCH_CUDA_ALLOC_CONF has them,
+    recording: what memlab.open() takes or gives, or a MemorySnapshot. conf: settings as PYTORCH_CUDA_ALLOC_CONF has them,
     "" for torch's defaults, None for those of the recorded run. memory: how much there is
     for torch's allocator, in bytes or as "24GiB"; None for as much as there was.
     memory_fraction: as in torch.cuda.set_per_process_memory_fraction(), of memory, else of
@@ -81,14 +73,14 @@ def replay(
     allocator does is compared with it.
 
     Returns a dict, {"devices": [...]}, sizes in bytes; docs/LABORATORY.md describes each
-    key. Raises ValueError for settings that torch would not take and for a fraction of an
+    key. Its str() is the text of `memlab replay`. Raises ValueError for settings that torch would not take and for a fraction of an
     unknown memory, memlab.Error for a device
     that is not in the recording or whose allocator keeps no cache, SnapshotError for what is
     no recording, OSError.
     """
-    source, name = recorded(recording)
+    source, name = merged.recorded(recording)
     limit = memory_bytes(memory)
-    return {
+    answer: Any = {
         "conf": conf,
         "memory_bytes": limit,
         "memory_fraction": memory_fraction,
@@ -99,6 +91,7 @@ def replay(
             ),
         ),
     }
+    return Answer(answer, sections)  # type: ignore[return-value]
 
 
 # ---- Words ----

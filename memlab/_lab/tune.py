@@ -6,15 +6,18 @@ Owns the words; the core searches and has the figures.
 
 from __future__ import annotations
 
+from memlab._files import merged
 from memlab._lab import replay
+from memlab._report.answer import Answer
 from memlab._report.parts import Heading, Listing, Said, Table
 from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from memlab import _core
+    from typing import Any
+
     from memlab._answers import Tune, TuneDevice
-    from memlab._core import _Path
+    from memlab._files.merged import AnyRecording
     from memlab._report.parts import Part
 
 __all__ = ["sections", "tune"]
@@ -23,7 +26,7 @@ _VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 
 
 def tune(
-    recording: _core.Recording | _Path,
+    recording: AnyRecording,
     memory: int | str | None = None,
     *,
     device: int | None = None,
@@ -35,16 +38,17 @@ def tune(
     in replays of the recording, which takes seconds.
 
     Returns a dict, {"devices": [...]}, with sizes in bytes; docs/LABORATORY.md
-    describes each key. Raises the errors of memlab.replay().
+    describes each key. Its str() is the text of `memlab tune`. Raises the errors of memlab.replay().
     """
-    source, name = replay.recorded(recording)
+    source, name = merged.recorded(recording)
     limit = replay.memory_bytes(memory)
-    return {
+    answer: Any = {
         "memory_bytes": limit,
         "devices": replay.of_devices(
             source, name, device, rank, lambda index: source.tune(index, memory=limit)
         ),
     }
+    return Answer(answer, sections)  # type: ignore[return-value]
 
 
 # ---- Words ----

@@ -20,15 +20,13 @@ from memlab._record.composer_hooks import ComposerHooks
 from memlab._record.own_loop import OwnLoop
 from memlab._record.owners import Owners
 from memlab._record.window import Window
-from memlab._report import peaks, report
+from memlab._recording.answers import Answers
 from memlab._text.code import Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any, Literal
 
-    from memlab._answers import LineTable, Peak
     from memlab._core import _Path
 
 
@@ -60,12 +58,14 @@ def _end_at_exit(snapshot):
     atexit.register(end)
 
 
-class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
+class MemorySnapshot(ComposerHooks, OwnLoop, Answers, _core.MemorySnapshot):
     """Records the memory of a program, at a cost low enough to leave on.
 
         with memlab.MemorySnapshot() as snapshot:
             train()
         print(snapshot.summary())
+
+    It has the methods of memlab.Recording for what it recorded.
 
         trainer = composer.Trainer(..., callbacks=[memlab.MemorySnapshot()])
 
@@ -319,68 +319,14 @@ class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
             raise Error("nothing was recorded; call start() first")
         return self._frozen
 
-    def save(self, path: _Path) -> None:
-        """Writes the recording to PATH as a pickle that torch's viewer reads too.
+    @property
+    def path(self) -> str | None:
+        """The .mlab file of the recording; None without one."""
+        file = self._options["file"]
+        return None if file is None else os.fsdecode(file)
 
-        The file appears whole or not at all, with the mode of the file it replaces, or
-        by the umask. Raises OSError, and the errors of data().
-        """
-        self.data().write_pickle(os.fspath(path), True)
-
-    def html(self) -> str:
-        """The recording as one self-contained HTML page that needs no network.
-
-        Raises the errors of data().
-        """
-        from memlab._page import page
-
-        return b"".join(page.of(self.data())).decode()
-
-    def peak(self, device: int | None = None, *, at: str = "peak") -> Peak:
-        """Live memory at the peak of allocated bytes, or at another instant.
-
-        device: an index; None: the device with the most allocated bytes then.  at:
-        "start", "end", "step:12" for the peak within that step, "1.5s", "350ms" or
-        "20us" from the first event, or "event:123".  Returns a dict, described in
-        docs/REPORT.md; bytes and microseconds are ints. Raises ValueError for an
-        invalid instant, memlab.Error for an instant and IndexError for a device that
-        the recording lacks, and the errors of data().
-        """
-        return peaks.peak(self.data(), device, at)
-
-    def lines(
-        self, device: int | None = None, functions: Iterable[str] = ()
-    ) -> list[LineTable]:
-        """Memory while each line of some functions ran.
-
-        device: an index; None: the device with the largest peak.  functions: names, as
-        for `memlab report -f`; without any, the three functions of your files whose own
-        lines hold most at the peak. Returns one dict per function, described in
-        docs/REPORT.md.  Raises memlab.Error for a name that the recording lacks, and
-        the errors of peak().
-        """
-        return peaks.lines(self.data(), device, tuple(functions))
-
-    def summary(
-        self,
-        device: int | None = None,
-        *,
-        at: str = "peak",
-        by: Iterable[str] = (),
-    ) -> str:
-        """The answer of peak() as text for people, sizes in binary units.
-
-        device: an index; None for all that have events or memory.  at: the instant, as
-        for peak().  by: tables to show and nothing else, of "line", "module", "category",
-        "stack" and "size"; without any, the usual ones.  Raises ValueError for a table
-        that there is not, and what peak() raises.
-        """
-        return report.text(self.data(), device, at=at, by=by)
-
-    def _repr_markdown_(self) -> str | None:
-        """What a notebook shows of it: the first screen; None where nothing is recorded."""
-        try:
-            recording = self.data()
-        except Error:
-            return None
-        return report.first_markdown(recording)
+    def __repr__(self) -> str:
+        # Not read for its name: that takes time, and a look at memory.
+        if self.recording:
+            return "<memlab.MemorySnapshot: recording>"
+        return super().__repr__()

@@ -34,6 +34,7 @@ class Device:
     """The screen's facts about one device, an index of the recording."""
 
     def __init__(self, recording: Recording, device: int, start: str | None = None) -> None:
+        self.index = device
         self.name = wording.escape(recording.device_name(device))
         self.start = start
         self.source = recording.source
@@ -185,6 +186,19 @@ def _parts(told, others, last, rows, changes, said):
     return parts
 
 
+def _by_urgency(recording, devices, start=None):
+    return sorted(
+        (Device(recording, i, start) for i in devices),
+        key=lambda device: device.urgency,
+        reverse=True,
+    )
+
+
+def shown(recording: Recording, devices: Sequence[int]) -> int:
+    """The one of DEVICES, indexes, that the screen shows."""
+    return _by_urgency(recording, devices)[0].index
+
+
 def parts(
     recording: Recording,
     devices: Sequence[int],
@@ -197,11 +211,7 @@ def parts(
     the device that ran out of memory, else that with the highest peak.  NOTES come
     first.  start: the folder to which paths are relative; None: the current one.
     """
-    told, *others = sorted(
-        (Device(recording, i, start) for i in devices),
-        key=lambda device: device.urgency,
-        reverse=True,
-    )
+    told, *others = _by_urgency(recording, devices, start)
     said = [*_of_ranks(recording)]
     for rows in range(_ROWS, 1, -1):
         changes = 3 if rows > 3 else rows

@@ -23,6 +23,10 @@ CATEGORIES = (
     "before_recording",
     "unknown",
 )
+"""The categories of memory, as keys of by_category; docs/REPORT.md says what each is."""
+
+# The report of a recording without devices.
+NOTHING = "No memory was allocated while recording."
 
 
 def devices(recording) -> list[int]:
@@ -39,6 +43,8 @@ def peak(recording, device=None, at="peak") -> dict:
     if device is not None:
         return answer_at(recording, device, instant)
     answers = [answer_at(recording, i, instant) for i in devices(recording)]
+    if not recording.device_count:
+        raise Error(NOTHING)
     if not answers:
         return recording.peak(0)
     return max(answers, key=lambda answer: answer["peak"]["allocated_bytes"])

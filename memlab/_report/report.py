@@ -6,13 +6,10 @@ The C core has the figures; this file arranges and words them.
 import os
 
 from memlab._files import load
-from memlab._report import first_screen, markdown, parts, stack_lines
+from memlab._report import first_screen, parts, stack_lines
 from memlab._report import verdict as _verdict
-from memlab._report.peaks import answer_at, devices
+from memlab._report.peaks import NOTHING, answer_at, devices
 from memlab._text.code import Code
-
-# The report of a recording without devices.
-NOTHING = "No memory was allocated while recording."
 
 _GAPS_SHOWN = 5
 
@@ -89,15 +86,6 @@ def text(
     if choice.usual and oom and found:
         sections.insert(0, first_screen.parts(recording, found, start=start))
     return parts.joined(notes, sections)
-
-
-def first_markdown(recording) -> str:
-    """The first screen of RECORDING as Markdown."""
-    found = devices(recording)
-    notes = [*file_notes(recording.file), *load.unread_notes(recording)]
-    if not found:
-        return markdown.markdown([*notes, NOTHING], [])
-    return markdown.markdown(notes, [first_screen.parts(recording, found, notes=notes)])
 
 
 def file_notes(file):

@@ -408,12 +408,12 @@ def test_wrong_usage(tmp_path, capsys, words):
 def test_recordings_that_cannot_be_compared(tmp_path):
     path = two_files(tmp_path)[0]
     with pytest.raises(OSError, match="absent"):
-        diff.compare(path, tmp_path / "absent.pickle")
+        diff.diff(path, tmp_path / "absent.pickle")
     empty = write(tmp_path, empty=recording([]))[0]
     with pytest.raises(Error, match=r"empty\.pickle: No memory was allocated"):
-        diff.compare(path, empty)
+        diff.diff(path, empty)
     with pytest.raises(Error, match="no memory of device 3"):
-        diff.compare(path, path, device=3)
+        diff.diff(path, path, device=3)
 
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m|`@all`\u202e\n# x\udc80"
@@ -440,10 +440,11 @@ def test_names_from_a_recording_stay_names(tmp_path, capsys):
 
 def test_the_page_has_what_the_answer_has(tmp_path):
     paths = two_files(tmp_path)
-    compared = diff.compare(*paths)
-    text = re.sub(r"<[^>]*>", "|", compared.page().decode())
+    page = tmp_path / "page.html"
+    answer = diff.diff(*paths, html=page)
+    text = re.sub(r"<[^>]*>", "|", page.read_text())
     assert " and ".join(f"{path} cuda:0" for path in paths) in text
-    assert diff.headline(compared.answer()) in text
-    for row in compared.answer()["difference"]["by_line"]:
+    assert diff.headline(answer) in text
+    for row in answer["difference"]["by_line"]:
         assert f"{row['file']}:{row['line']} {row['function']}" in text
         assert row["change"] in text

@@ -95,7 +95,7 @@ def test_an_edit_is_named_and_nothing_else(recorded, name):
     edit = EDITS[name]
     paths = recorded(edit.program), recorded(name)
     before, after = (path.read_text() for path in paths)
-    answer = diff.compare(*(f"{path}.mlab" for path in paths)).answer()
+    answer = diff.diff(*(f"{path}.mlab" for path in paths))
     parts = {"": answer["difference"]}
     parts.update((part["phase"], part) for part in answer["difference"]["phases"])
     for part in parts.values():
@@ -108,7 +108,7 @@ def test_an_edit_is_named_and_nothing_else(recorded, name):
 @pytest.mark.parametrize("name", [n for n, e in EDITS.items() if e.names == NOTHING])
 def test_the_headline_of_an_edit_that_changes_nothing(recorded, name):
     paths = recorded(EDITS[name].program), recorded(name)
-    answer = diff.compare(*(f"{path}.mlab" for path in paths)).answer()
+    answer = diff.diff(*(f"{path}.mlab" for path in paths))
     assert diff.headline(answer).startswith("The same memory at the peak: ")
 
 
@@ -117,7 +117,7 @@ def test_a_checkpoint_moves_what_it_frees(recorded):
     at a time there again in the backward pass."""
     after = recorded("checkpoint").read_text()
     paths = recorded("attention"), recorded("checkpoint")
-    answer = diff.compare(*(f"{path}.mlab" for path in paths)).answer()
+    answer = diff.diff(*(f"{path}.mlab" for path in paths))
     rows = {
         (row["line"], row["phase"] == "backward"): row
         for row in answer["difference"]["by_line"]

@@ -23,7 +23,7 @@ MOST_LINES = 50
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.S | re.M)
 
 TASKS = (
-    "ci commits compile fit fragmentation gpus leak notebook oom peak production"
+    "ci commits compile fit fragmentation gpus leak notebook oom peak production script"
 ).split()
 
 # With how many commands each of five tasks is done.  More are a step back.

@@ -28,6 +28,23 @@ reveal_type(memlab.stats()["events"])  # "int"
 reveal_type(memlab.backends()["cuda"]["reason"])  # "str"
 reveal_type(_core.Recording.from_file(b"run.mlab").counts(0)["segments"])  # "int"
 
+recording = memlab.open("run.mlab")
+reveal_type(recording)  # "memlab._recording.recording.Recording"
+reveal_type(recording.devices)  # "dict[int, str]"
+reveal_type(recording.at("end")["peak"]["allocated_bytes"])  # "int"
+reveal_type(recording.modules()[0]["share"])  # "str"
+reveal_type(recording.diff(snapshot)["difference"]["after_bytes"])  # "int"
+reveal_type(snapshot.diff("run.mlab", at=("step:1", "step:2"))["after"]["file"])  # "str"
+reveal_type(memlab.explain(recording)["devices"][0]["tried"])  # "int"
+reveal_type(memlab.report(snapshot.data())["devices"][0]["name"])  # "str"
+reveal_type(memlab.merge(["a", b"b"]).ranks()["worst"])  # "int | None"
+reveal_type(recording.events()["bytes"])  # "typing.Sequence[Any]"
+reveal_type(memlab.view(recording))  # "str"
+memlab.convert(recording, "run.csv", table="events")
+memlab.open(3)  # [arg-type]
+memlab.diff(recording, at=3)  # [arg-type]
+recording.peak("cuda:0")  # [arg-type]
+
 oom = snapshot.data().oom(0)
 oom["verdict"]  # [index]
 if oom is not None:

@@ -7,6 +7,7 @@
 #include "core/show/draw/flame.h"
 #include "core/show/draw/segments_page.h"
 #include "core/show/draw/timeline_page.h"
+#include "core/show/draw/timeline_svg.h"
 
 /* The device index ARG; ML_ALL_DEVICES for None.  0, or -1 with an exception. */
 static int
@@ -165,6 +166,17 @@ ml_py_text(ml_state *state, const ml_recording *recording,
     }
     ml_buffer_fini(&buffer);
     return text;
+}
+
+PyObject *
+ml_py_timeline_svg(ml_state *state, const ml_recording *recording, size_t device)
+{
+    ml_buffer buffer = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ml_timeline_svg(recording, device, &buffer);
+    Py_END_ALLOW_THREADS
+    return give(state, result, &buffer);
 }
 
 PyObject *

@@ -1,8 +1,8 @@
 /* Pictures of a recording as bytes of SVG and HTML, and texts: methods of
  * memlab._core.Recording.
  *
- * Owns their arguments.  flame.h, segments_page.h, timeline_page.h, torch_segsum.h and
- * torch_trace.h own the contents. */
+ * Owns their arguments.  flame.h, segments_page.h, timeline_page.h, timeline_svg.h,
+ * torch_segsum.h and torch_trace.h own the contents. */
 #ifndef ML_PY_PICTURES_H
 #define ML_PY_PICTURES_H
 
@@ -19,6 +19,9 @@ PyObject *ml_py_segments_page(ml_state *state, const ml_recording *recording,
                               PyObject *args, PyObject *kwargs);
 PyObject *ml_py_timeline_page(ml_state *state, const ml_recording *recording,
                               PyObject *args, PyObject *kwargs);
+/* DEVICE is one of RECORDING. */
+PyObject *ml_py_timeline_svg(ml_state *state, const ml_recording *recording,
+                             size_t device);
 /* The profile of stacks at the peak, by WRITE, for the device ARG, or None for all. */
 PyObject *ml_py_stacks(ml_state *state, const ml_recording *recording, PyObject *arg,
                        int (*write)(const ml_recording *recording, size_t device,

@@ -170,6 +170,24 @@ copy_recording(const ml_recording *recording, ml_recording **out)
     return result;
 }
 
+const char ml_recording_timeline_svg_doc[] =
+    "timeline_svg($self, device, /)\n--\n\n"
+    "A small picture of a device's allocated bytes by category over time, with the "
+    "reserved\n"
+    "ones and the peak: bytes of an SVG element; empty if it has no memory.\n\n"
+    "Raises IndexError for a device that the recording does not have, MemoryError.";
+
+PyObject *
+ml_recording_timeline_svg(PyObject *op, PyObject *arg)
+{
+    const ml_recording *recording = ml_recording_of(op);
+    Py_ssize_t device = ml_recording_device_of(recording, arg);
+    if (device < 0) {
+        return NULL;
+    }
+    return ml_py_timeline_svg(ml_state_of(Py_TYPE(op)), recording, (size_t)device);
+}
+
 const char ml_recording_segsum_doc[] =
     "segsum($self, /)\n--\n\n"
     "How full the segments are at the end, as torch.cuda._memory_viz.segsum() "

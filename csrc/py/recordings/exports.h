@@ -15,6 +15,7 @@
     XX(stacks_speedscope, METH_O) \
     XX(flame_difference, METH_O) \
     XX(flame_folded_difference, METH_O) \
+    XX(timeline_svg, METH_O) \
     XX(segsum, METH_NOARGS) \
     XX(trace_text, METH_NOARGS) \
     XX(excerpt, METH_O)

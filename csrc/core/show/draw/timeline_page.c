@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "show/draw/timeline.h"
+#include "show/draw/timeline_plot.h"
 #include "show/text/markup.h"
 
 /* Hundredths of a pixel, except COLUMNS. */
@@ -16,136 +16,6 @@
 #define NS_PER_MS 1000000u
 /* Fewest labels of an axis. */
 #define FEWEST_TICKS 4
-
-/* Long-lived layers at the bottom, short-lived above.  Colours as in
- * viewer/colors.js. */
-static const struct {
-    uint8_t category;
-    const char *color;
-} layers[] = {
-    {ML_CATEGORY_BEFORE_RECORDING, "#7c8799"},
-    {ML_CATEGORY_PARAMETER, "#0072b2"},
-    {ML_CATEGORY_BUFFER, "#56b4e9"},
-    {ML_CATEGORY_OPTIMIZER_STATE, "#e69f00"},
-    {ML_CATEGORY_WORKSPACE, "#7a5fb5"},
-    {ML_CATEGORY_COMMUNICATION, "#8c6d46"},
-    {ML_CATEGORY_INPUT, "#c9bb1c"},
-    {ML_CATEGORY_OTHER, "#4f8a8b"},
-    {ML_CATEGORY_GRADIENT, "#009e73"},
-    {ML_CATEGORY_ACTIVATION, "#d55e00"},
-    {ML_CATEGORY_TEMPORARY, "#cc79a7"},
-    {ML_CATEGORY_UNKNOWN, "#a3adbd"},
-};
-#define LAYER_COUNT (sizeof(layers) / sizeof(layers[0]))
-
-typedef struct chart {
-    const ml_timeline *timeline; /* borrowed */
-    uint64_t top;                /* bytes at the top of the plot; not 0 */
-    ml_buffer *out;
-} chart;
-
-/* ---- Places ---- */
-
-static void
-put_x(const chart *c, size_t column)
-{
-    ml_markup_fixed(
-        c->out, LEFT + ml_markup_scale(column, c->timeline->column_count, PLOT_WIDTH));
-}
-
-static uint64_t
-y_of(const chart *c, uint64_t bytes)
-{
-    return TOP + PLOT_HEIGHT - ml_markup_scale(bytes, c->top, PLOT_HEIGHT);
-}
-
-/* Bytes of the layers below LAYER in a column. */
-static uint64_t
-below(const ml_timeline_column *column, size_t layer)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < layer; i++) {
-        bytes += column->of[layers[i].category];
-    }
-    return bytes;
-}
-
-static bool
-is_empty(const ml_timeline *t, size_t layer)
-{
-    for (size_t i = 0; i < t->column_count; i++) {
-        if (t->columns[i].of[layers[layer].category] != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* ---- Areas ---- */
-
-/* The upper edge of the layers below LAYER, a step for each column; BACK: from right to
- * left, as the lower edge of an area. */
-static void
-put_edge(const chart *c, size_t layer, bool back)
-{
-    const ml_timeline *t = c->timeline;
-    uint64_t last = UINT64_MAX;
-    for (size_t n = 0; n < t->column_count; n++) {
-        size_t i = back ? t->column_count - 1 - n : n;
-        uint64_t y = y_of(c, below(&t->columns[i], layer));
-        if (y == last) {
-            continue;
-        }
-        if (last == UINT64_MAX && !back) {
-            ml_markup(c->out, "M");
-            put_x(c, 0);
-            ml_markup(c->out, " ");
-        }
-        else {
-            if (last != UINT64_MAX) {
-                ml_markup(c->out, "H");
-                put_x(c, back ? i + 1 : i);
-            }
-            ml_markup(c->out, "V");
-        }
-        ml_markup_fixed(c->out, y);
-        last = y;
-    }
-    ml_markup(c->out, "H");
-    put_x(c, back ? 0 : t->column_count);
-}
-
-static void
-put_area(const chart *c, size_t layer)
-{
-    ml_markup(c->out, "<path fill=\"");
-    ml_markup(c->out, layers[layer].color);
-    ml_markup(c->out, "\" d=\"");
-    put_edge(c, layer + 1, false);
-    put_edge(c, layer, true);
-    ml_markup(c->out, "Z\"/>\n");
-}
-
-static void
-put_reserved(const chart *c)
-{
-    const ml_timeline *t = c->timeline;
-    ml_markup(c->out, "<path class=\"line\" d=\"M");
-    put_x(c, 0);
-    for (size_t i = 0; i < t->column_count; i++) {
-        if (i == 0 || t->columns[i].reserved != t->columns[i - 1].reserved) {
-            if (i > 0) {
-                ml_markup(c->out, "H");
-                put_x(c, i);
-            }
-            ml_markup(c->out, i > 0 ? "V" : " ");
-            ml_markup_fixed(c->out, y_of(c, t->columns[i].reserved));
-        }
-    }
-    ml_markup(c->out, "H");
-    put_x(c, t->column_count);
-    ml_markup(c->out, "\"/>\n");
-}
 
 /* ---- Axes ---- */
 
@@ -215,9 +85,9 @@ put_tick(ml_buffer *out, const ticks *t, unsigned index)
 }
 
 static void
-put_y_axis(const chart *c)
+put_y_axis(const ml_timeline_plot *c)
 {
-    double most = (double)c->top / (double)GIB;
+    double most = (double)c->most / (double)GIB;
     ticks t = choose_ticks(most);
     for (unsigned i = 0; t.step * i <= most; i++) {
         uint64_t y =
@@ -235,7 +105,7 @@ put_y_axis(const chart *c)
 }
 
 static void
-put_x_axis(const chart *c)
+put_x_axis(const ml_timeline_plot *c)
 {
     const ml_timeline *timeline = c->timeline;
     /* The axis ends with the last column. */
@@ -269,37 +139,27 @@ same_memory(const ml_timeline_column *a, const ml_timeline_column *b)
     return same;
 }
 
-static void
-put_ms(ml_buffer *out, uint64_t ns)
-{
-    char digits[4] = {'.', (char)('0' + ns / 100000 % 10),
-                      (char)('0' + ns / 10000 % 10), (char)('0' + ns / 1000 % 10)};
-    ml_markup_count(out, ns / NS_PER_MS);
-    ml_buffer_append(out, digits, sizeof(digits));
-    ml_markup(out, " ms");
-}
-
 /* Draws the equal columns from FIRST up to END. */
 static void
-put_hit(const chart *c, size_t first, size_t end)
+put_hit(const ml_timeline_plot *c, size_t first, size_t end)
 {
     const ml_timeline_column *column = &c->timeline->columns[first];
     ml_markup(c->out, "<rect class=\"hit\" y=\"15\" height=\"360\" x=\"");
-    put_x(c, first);
+    ml_markup_fixed(c->out, ml_timeline_x(c, first));
     ml_markup(c->out, "\" width=\"");
     ml_markup_fixed(
         c->out, ml_markup_scale(end - first, c->timeline->column_count, PLOT_WIDTH));
     ml_markup(c->out, "\"><title>");
-    put_ms(c->out, column->time - c->timeline->start);
+    ml_timeline_put_ms(c->out, column->time - c->timeline->start);
     ml_markup(c->out, "\nallocated ");
     ml_markup_exact_size(c->out, column->allocated);
     ml_markup(c->out, "\nreserved ");
     ml_markup_size(c->out, column->reserved);
-    for (size_t i = LAYER_COUNT; i-- > 0;) {
-        uint64_t bytes = column->of[layers[i].category];
+    for (size_t i = ML_TIMELINE_LAYERS; i-- > 0;) {
+        uint64_t bytes = column->of[ml_timeline_layers[i].category];
         if (bytes > 0) {
             ml_markup(c->out, "\n");
-            ml_markup_category(c->out, layers[i].category);
+            ml_markup_category(c->out, ml_timeline_layers[i].category);
             ml_markup(c->out, " ");
             ml_markup_size(c->out, bytes);
         }
@@ -308,7 +168,7 @@ put_hit(const chart *c, size_t first, size_t end)
 }
 
 static void
-put_hits(const chart *c)
+put_hits(const ml_timeline_plot *c)
 {
     const ml_timeline *t = c->timeline;
     size_t end;
@@ -326,9 +186,9 @@ put_hits(const chart *c)
 static void
 put_chart(const ml_timeline *t, ml_buffer *out)
 {
-    uint64_t allocated = t->columns[t->peak].allocated;
-    chart c = {t, t->max_reserved > allocated ? t->max_reserved : allocated, out};
-    if (c.top == 0) {
+    ml_timeline_plot c = {t,          ml_timeline_most(t), LEFT, TOP,
+                          PLOT_WIDTH, PLOT_HEIGHT,         out};
+    if (c.most == 0) {
         ml_markup(out, "<p>No memory was allocated.</p>\n");
         return;
     }
@@ -336,28 +196,24 @@ put_chart(const ml_timeline *t, ml_buffer *out)
                    "role=\"img\" aria-label=\"Allocated bytes by category over "
                    "time\">\n");
     put_y_axis(&c);
-    for (size_t i = 0; i < LAYER_COUNT; i++) {
-        if (!is_empty(t, i)) {
-            put_area(&c, i);
-        }
-    }
-    put_reserved(&c);
+    ml_timeline_put_areas(&c);
+    ml_timeline_put_reserved(&c, "class=\"line\"");
     put_x_axis(&c);
     put_hits(&c);
     ml_markup(out, "</svg>\n");
 }
 
-/* LAYER_COUNT: all layers. */
+/* ML_TIMELINE_LAYERS: all layers. */
 static void
 put_row(ml_buffer *out, size_t layer, uint64_t bytes, uint64_t whole)
 {
     ml_markup(out, "<tr><th>");
-    if (layer < LAYER_COUNT) {
+    if (layer < ML_TIMELINE_LAYERS) {
         ml_markup(out, "<svg width=\"12\" height=\"12\" class=\"key\"><rect "
                        "width=\"12\" height=\"12\" fill=\"");
-        ml_markup(out, layers[layer].color);
+        ml_markup(out, ml_timeline_layers[layer].color);
         ml_markup(out, "\"/></svg>");
-        ml_markup_category(out, layers[layer].category);
+        ml_markup_category(out, ml_timeline_layers[layer].category);
     }
     else {
         ml_markup(out, "allocated");
@@ -376,14 +232,14 @@ put_table(const ml_timeline *t, ml_buffer *out)
 {
     const ml_timeline_column *peak = &t->columns[t->peak];
     ml_markup(out, "<table>\n<tr><th>at the peak, ");
-    put_ms(out, peak->time - t->start);
+    ml_timeline_put_ms(out, peak->time - t->start);
     ml_markup(out, "</th><td></td><td>bytes</td><td></td></tr>\n");
-    for (size_t i = LAYER_COUNT; i-- > 0;) {
-        if (!is_empty(t, i)) {
-            put_row(out, i, peak->of[layers[i].category], peak->allocated);
+    for (size_t i = ML_TIMELINE_LAYERS; i-- > 0;) {
+        if (!ml_timeline_lacks(t, i)) {
+            put_row(out, i, peak->of[ml_timeline_layers[i].category], peak->allocated);
         }
     }
-    put_row(out, LAYER_COUNT, peak->allocated, peak->allocated);
+    put_row(out, ML_TIMELINE_LAYERS, peak->allocated, peak->allocated);
     ml_markup(out, "</table>\n");
 }
 

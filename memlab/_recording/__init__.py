@@ -1,0 +1,1 @@
+"""A finished recording as an object, and the commands as functions."""
