@@ -7,6 +7,7 @@ Imports nothing of Composer; its objects are known by their attributes.
 from __future__ import annotations
 
 import warnings
+import weakref
 
 from memlab._files import names
 from memlab._files.times import Progress
@@ -57,13 +58,19 @@ def _fraction(state):
         return None
 
 
+# By logger: the names of files that it was given.
+_sent: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
 def sender(logger: Any) -> Any:
     """A function that sends a file as Composer does: to all loggers that take files,
     under the path of its name.  If the name is a URI whose bucket no logger has, it
-    goes to the URI.
+    goes to the URI.  Without OVERWRITE, a name that a callback has used gets a number.
     """
 
     def send(path: str, name: str, overwrite: bool) -> None:
+        if not overwrite:
+            name = names.not_taken(name, _sent.setdefault(logger, set()))
         try:
             logger.upload_file(
                 remote_file_name=names.remote_key(name),

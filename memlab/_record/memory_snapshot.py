@@ -19,7 +19,7 @@ from memlab._record import oom
 from memlab._record.composer_hooks import ComposerHooks
 from memlab._record.own_loop import OwnLoop
 from memlab._record.owners import Owners
-from memlab._record.window import Window
+from memlab._record.window import Window, Windowed
 from memlab._report import peaks, report
 from memlab._text.code import Reader
 
@@ -60,7 +60,7 @@ def _end_at_exit(snapshot):
     atexit.register(end)
 
 
-class MemorySnapshot(ComposerHooks, OwnLoop, _core.MemorySnapshot):
+class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, _core.MemorySnapshot):
     """Records the memory of a program, at a cost low enough to leave on.
 
         with memlab.MemorySnapshot() as snapshot:

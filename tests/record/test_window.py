@@ -230,12 +230,99 @@ def test_a_trainer_after_one_that_failed_within_the_window(work):
     assert batches("s/torch_traces/rank0.4.memory_snapshot.pickle") == [1, 2, 3]
 
 
-def test_nothing_is_written_where_nothing_was_recorded(work, caplog):
-    caplog.set_level(logging.INFO, "memlab")
+def test_nothing_is_written_where_nothing_was_recorded(work):
     trainer = Trainer(snapshot(), work=lambda batch: None)
-    trainer.fit()
+    (text,) = warned(trainer.fit)
+    assert text == (
+        "memlab: nothing was recorded: no memory was allocated or freed in 3 batches; no "
+        "file is written"
+    )
     assert files() == [] and trainer.logger.uploads == []
-    assert "no memory event was recorded" in caplog.text
+
+
+def test_a_window_that_never_opened_is_told_once(work):
+    callback = snapshot(skip_batches=50)
+    trainer = Trainer(callback, work=work)
+    (text,) = warned(trainer.fit)
+    assert "nothing was recorded: the training ended after 10 batches" in text
+    assert "skip_batches=50" in text
+    # A second training of this trainer is within them too, and so is its end.
+    assert warned(trainer.fit) == warned(trainer.close) == []
+    # No training, nothing to tell: a trainer that only evaluates.
+    assert warned(Trainer(snapshot(), run_name="s").close) == []
+
+
+@pytest.mark.parametrize(
+    "interval, counted, word",
+    [
+        ("10tok", {"tokens": 0}, "no tokens"),
+        ("10sp", {"samples": 0}, "no samples"),
+        ("1iter", {}, "no iteration"),
+    ],
+)
+def test_a_window_in_a_unit_that_nobody_counts(work, capsys, interval, counted, word):
+    callback = snapshot(interval=interval)
+    trainer = Trainer(callback, work=work, **counted)
+    (text,) = warned(trainer.fit)
+    assert f"interval='{interval}' did not pass, as the trainer counted {word}" in text
+    assert "of 9 batches" in text and "'3ba'" in text
+    assert batches("r/torch_traces/rank0.10.memory_snapshot.pickle") == [*range(1, 10)]
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_one_line_says_where_the_files_are_and_what_the_peak_is(work, capsys, caplog):
+    callback = snapshot()
+    assert callback.files == []
+    Trainer(callback, work=work).fit()
+    stem = "r/torch_traces/rank0.4.memory_snapshot"
+    # The fourth batch makes a block of four times 512 bytes.
+    line = f"memlab: peak 2.00 KiB allocated on script:0; wrote {stem}.pickle and .html\n"
+    assert capsys.readouterr() == ("", line)
+    assert callback.files == [os.path.abspath(stem + e) for e in (".pickle", ".html")]
+
+    # A training that is shorter than the window; a program that looks at its log.
+    Trainer(snapshot(interval="99ba"), work=work, run_name="s").fit()
+    assert "the training ended before 99ba had passed" in capsys.readouterr().err
+    caplog.set_level(logging.INFO, "memlab")
+    Trainer(snapshot(), work=work, run_name="t").fit()
+    assert capsys.readouterr().err == "" and "wrote t/torch_traces/" in caplog.text
+
+
+def test_the_line_is_of_the_first_rank(work, capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "3")
+    Trainer(snapshot(), work=work).fit()
+    assert len(files()) == 2 and capsys.readouterr().err == ""
+
+
+def test_its_arguments_can_be_read(work):
+    callback = snapshot(2, "5ba", folder="f", filename="{batch}", overwrite=True)
+    found = callback.folder, callback.filename, callback.overwrite, callback.skip_batches
+    assert found == ("f", "{batch}", True, 2)
+    assert (callback.interval.value, callback.interval.unit) == (5, "ba")
+    assert callback.remote_file_name.startswith("{run_name}/torch_memory_traces/")
+
+
+def test_two_callbacks_leave_each_others_files_alone(work):
+    """In one folder, and of two folders in one bucket."""
+    pair = snapshot(skip_batches=1), snapshot(skip_batches=2, interval=2)
+    trainer = Trainer(*pair, snapshot(folder="other"), work=work)
+    trainer.fit()
+    stem = "r/torch_traces/rank0.4.memory_snapshot"
+    assert batches(f"{stem}.pickle") == [1, 2, 3]
+    assert batches(f"{stem}_2.pickle") == [2, 3]
+    remote = "r/torch_memory_traces/rank0.4.memory_snapshot"
+    assert sorted(name for name, _, _ in trainer.logger.uploads) == sorted(
+        f"{remote}{beside}{ending}"
+        for beside in ("", "_2", "_3")
+        for ending in (".pickle", ".html")
+    )
+
+
+def test_uploads_have_the_name_of_the_file(work):
+    callback = snapshot(filename="mine_r{rank}_b{batch}")
+    trainer = Trainer(callback, work=work)
+    trainer.fit()
+    assert trainer.logger.uploads[0][0] == "r/torch_memory_traces/mine_r0_b4.pickle"
 
 
 def test_the_newest_events_are_kept(work):
@@ -296,12 +383,13 @@ def test_ranks_write_files_of_their_own(work, monkeypatch):
         # The files themselves ...
         ("x/rank{rank}.{batch}", "x/rank0.4.pickle"),
         ("/x/{epoch}", "x/0.pickle"),
-        ("s3://b@ns/x/{run_name}-{rank}", "x/r-0.pickle"),
+        ("s3://b@ns/x/{run_name}-{batch}", "x/r-4.pickle"),
         ("x/sub", "x/sub.pickle"),
         ("x/name", "x/name/sub.pickle"),
         # ... and folders for them.
         ("{run_name}/traces", "r/traces/sub.pickle"),
         ("traces/{run_name}", "traces/r/sub.pickle"),
+        ("s3://b/x/rank{rank}", "x/rank0/sub.pickle"),
         ("gs://b/x/{batch}/", "x/4/sub.pickle"),
         ("s3://b", "sub.pickle"),
     ],
@@ -318,9 +406,9 @@ def test_a_bucket_that_no_logger_has(work, monkeypatch):
     """Composer makes an uploader for the bucket of its own callbacks only."""
     sent = []
     monkeypatch.setattr(_window.upload, "send", lambda *args: sent.append(args))
-    callback = snapshot(remote_file_name="s3://bucket@ns/x/{rank}")
+    callback = snapshot(remote_file_name="s3://bucket@ns/x/{batch}")
     for bucket, expected in (
-        ([], ["s3://bucket@ns/x/0.pickle", "s3://bucket@ns/x/0.html"]),
+        ([], ["s3://bucket@ns/x/4.pickle", "s3://bucket@ns/x/4.html"]),
         (["other", "bucket"], []),
     ):
         trainer = Trainer(callback, work=work, run_name=f"to{len(bucket)}")
@@ -329,7 +417,7 @@ def test_a_bucket_that_no_logger_has(work, monkeypatch):
         ]
         trainer.fit()
         assert [uri for _, uri, _ in sent] == expected
-        assert [name for name, _, _ in trainer.logger.uploads] == ["x/0.pickle", "x/0.html"]
+        assert [name for name, _, _ in trainer.logger.uploads] == ["x/4.pickle", "x/4.html"]
         sent.clear()
 
 
@@ -501,7 +589,10 @@ def test_on_a_gpu_and_at_the_end_of_a_program(phantom_run, tmp_path):
     assert done.stdout == "all is well\n", done.stderr
     # Triton 3.9 has more to say at the end of a program that failed.
     said = done.stderr.partition("nanobind: ")[0]
-    assert said.endswith("KeyError: \"the program's own\"\n"), done.stderr
+    error, _, line = said.rpartition("KeyError: \"the program's own\"\n")
+    assert error and re.fullmatch(
+        r"memlab: peak .* allocated on cuda:0; wrote fails/torch_traces/rank0\.2\..*\n", line
+    ), done.stderr
     assert files(tmp_path / "fails") == [
         "torch_traces/rank0.2.memory_snapshot.html",
         "torch_traces/rank0.2.memory_snapshot.pickle",
