@@ -29,13 +29,18 @@ from memlab.callbacks._memprofiler.config import (
     MemProfilerHooks,
     MemProfilerSchedule,
 )
-from memlab.callbacks._memprofiler.profiler import MemProfiler, memprofilable
+from memlab.callbacks._memprofiler.profiler import (
+    MemProfiler,
+    MemProfInternalState,
+    memprofilable,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "MemProfInternalState",
     "MemProfiler",
     "MemProfilerCfg",
     "MemProfilerFuncs",

@@ -39,13 +39,15 @@ _ROWS = 20
 _ENDING = re.compile(r"(\.pt)?(\.trace)?(\.memory|\.memory_trace)?(\.json|\.html)?(\.gz)?$")
 
 
-class _NotHtml(AssertionError, ValueError):
-    """Composer raises an AssertionError for it."""
+class FileNameError(AssertionError, ValueError):
+    """The name of a file is none of its kind; an AssertionError, as of Composer's."""
+
+    __module__ = "memlab"
 
 
 def _check_html(name, value):
     if value is not None and not value.endswith(".html"):
-        raise _NotHtml(f"{name} must end with .html, got {value}")
+        raise FileNameError(f"{name} must end with .html, got {value}")
 
 
 def torch_action(action: object) -> Any:
