@@ -19,7 +19,8 @@ from memlab._record import oom
 from memlab._record.composer_hooks import ComposerHooks
 from memlab._record.own_loop import OwnLoop
 from memlab._record.owners import Owners
-from memlab._record.window import Window, Windowed
+from memlab._record.window import Window
+from memlab._record.windowed import Windowed
 from memlab._report import peaks, report
 from memlab._text.code import Reader
 
@@ -195,6 +196,11 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, _core.MemorySnapshot):
         path = os.path.abspath(stem + names.apart(template) + ending)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self._options["file"] = path
+
+    @property
+    def snapshot(self) -> MemorySnapshot:
+        """This object; the callbacks of other trainers have theirs under this name."""
+        return self
 
     def start(self) -> MemorySnapshot:
         """Begins to record, and forgets an earlier recording of this object; returns

@@ -48,47 +48,6 @@ _NOT_COUNTED = {
 _sent: set[str] = set()
 
 
-class Windowed:
-    """What a callback tells of its window."""
-
-    _window: Window
-
-    @property
-    def files(self) -> list[str]:
-        """The paths of the files of the last recording; empty before they are written."""
-        return list(self._window.files)
-
-    @property
-    def folder(self) -> str:
-        """The format string of the files' folder, as it was given."""
-        return self._window.folder
-
-    @property
-    def filename(self) -> str:
-        """The format string of the files' name, as it was given."""
-        return self._window.filename
-
-    @property
-    def remote_file_name(self) -> str | None:
-        """The format string of the uploaded files' name, as it was given."""
-        return self._window.remote_file_name
-
-    @property
-    def interval(self) -> Interval:
-        """How long it records: its value and its unit."""
-        return self._window.interval
-
-    @property
-    def skip_batches(self) -> int:
-        """The batches that end before it records."""
-        return self._window.skip_batches
-
-    @property
-    def overwrite(self) -> bool:
-        """Whether the folder may have files, and uploads replace existing ones."""
-        return self._window.overwrite
-
-
 class Window:
     """Records for INTERVAL after SKIP_BATCHES, and writes the recording.
 

@@ -22,6 +22,7 @@ from memlab._errors import tell
 from memlab._files import times
 from memlab._monitor import metrics
 from memlab._record import memory_snapshot
+from memlab._record.windowed import OfSnapshot
 from memlab.callbacks._memprofiler import profiler_hooks
 from memlab.callbacks._memprofiler.config import (
     MemProfilerCfg,
@@ -215,7 +216,7 @@ def _fraction(trainer, batch):
     return min(max(shares), 1.0) if shares else None
 
 
-class MemorySnapshot(_Callback):
+class MemorySnapshot(OfSnapshot, _Callback):
     """Records the memory of some batches of a training, and writes the recording.
 
         Trainer(callbacks=[MemorySnapshot()])
@@ -235,7 +236,7 @@ class MemorySnapshot(_Callback):
 
     Raises ValueError, TypeError or memlab.Error for invalid arguments; as
     fit() begins FileExistsError if the folder has files and overwrite is not set,
-    but for a training from a checkpoint, which then goes on without a recording.
+    but for a training from a checkpoint, which writes its files beside these.
     """
 
     @functools.wraps(memory_snapshot.MemorySnapshot.__init__)
@@ -244,7 +245,7 @@ class MemorySnapshot(_Callback):
         self.snapshot = memory_snapshot.MemorySnapshot(*args, **kwargs)
         self._arguments = args, kwargs
         self._count = None
-        if self.snapshot._window.interval.unit == "iter":
+        if self.interval.unit == "iter":
             raise ValueError(
                 "interval: Lightning counts no iterations; give batches, '3ba', or "
                 "epochs, '1ep'"
@@ -260,17 +261,11 @@ class MemorySnapshot(_Callback):
         if stage != "fit" or self._count is not None:
             return
         self._count = _Count()
-        window = self.snapshot._window
+        window = self._window
         folder, run_name = _place(trainer)
         if window.lacks_gpu(trainer.strategy.root_device.type):
             return
-        try:
-            window.open(folder, run_name=run_name)
-        except FileExistsError as error:
-            if not trainer.ckpt_path:
-                raise
-            # This is the same run, and its earlier recording exists.
-            tell(f"the resumed training is not recorded: {error}")
+        window.open(folder, resumed=bool(trainer.ckpt_path), run_name=run_name)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Counts the epoch."""
@@ -300,10 +295,10 @@ class MemorySnapshot(_Callback):
         self, trainer: Any, pl_module: Any, exception: BaseException
     ) -> None:
         """As on_train_end(), whatever ended the training."""
-        self.snapshot._window.close()
+        self._window.close()
 
     def _tell(self, trainer, what, count, ended=1):
-        window = self.snapshot._window
+        window = self._window
         if window.over or self._count is None:
             return
         try:
