@@ -6,7 +6,6 @@ a URI, as its Trainer makes one for its own callbacks, or memlab's own.
 
 from __future__ import annotations
 
-import functools
 import sys
 import weakref
 
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 
 # Of Composer's backends, those that need no other rank to be made.
 _SCHEMES = "s3:", "gs:", "oci:", "azure:"
+
+# The events at which Composer's uploader raises.
+_RAISING = "batch_end", "epoch_end", "fit_end", "eval_standalone_end", "predict_end"
 
 # Names that are tried in a store before one is given up.
 _MOST_NAMES = 100
@@ -53,8 +55,9 @@ def make_uploader(uri: str | None, state: Any, logger: Any) -> None:
         return
     # The engine calls the init of every callback; this one's was called.
     made.init = _nothing
-    for name in "batch_end", "epoch_end":
-        setattr(made, name, _quiet(getattr(made, name)))
+    told: list[Exception] = []
+    for name in _RAISING:
+        setattr(made, name, _quiet(made, name, told))
     logger.destinations = (*logger.destinations, made)
     state.callbacks.append(made)
 
@@ -63,15 +66,18 @@ def _nothing(state: Any, logger: Any) -> None:
     pass
 
 
-def _quiet(method):
-    """METHOD, by which the uploader raises what its workers met, told once instead."""
-    told = []
+def _quiet(uploader, name, told):
+    """The method NAME of UPLOADER, by which it raises what its workers met: the first is
+    told instead.
+    """
+    method = getattr(uploader, name)
 
-    @functools.wraps(method)
     def quiet(state, logger):
         try:
             method(state, logger)
         except Exception as error:
+            # Without it, the end of the training would wait for a worker that is gone.
+            uploader._exception_queue.put_nowait(error)
             if not told:
                 told.append(error)
                 tell(
