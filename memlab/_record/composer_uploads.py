@@ -6,7 +6,9 @@ a URI, as its Trainer makes one for its own callbacks, or memlab's own.
 
 from __future__ import annotations
 
+import functools
 import sys
+import time
 import weakref
 
 from memlab._errors import tell
@@ -20,8 +22,13 @@ if TYPE_CHECKING:
 # Of Composer's backends, those that need no other rank to be made.
 _SCHEMES = "s3:", "gs:", "oci:", "azure:"
 
-# The events at which Composer's uploader raises.
-_RAISING = "batch_end", "epoch_end", "fit_end", "eval_standalone_end", "predict_end"
+# The events at which Composer's uploader raises what its workers met, and those at which it
+# waits for all files of all ranks: for ever, if one of these has no uploader.
+_RAISING = "batch_end", "epoch_end"
+_WAITING = "fit_end", "eval_standalone_end", "predict_end"
+
+# Seconds that the end of a training waits for files instead.
+_END_SECONDS = 5.0
 
 # Names that are tried in a store before one is given up.
 _MOST_NAMES = 100
@@ -57,7 +64,9 @@ def make_uploader(uri: str | None, state: Any, logger: Any) -> None:
     made.init = _nothing
     told: list[Exception] = []
     for name in _RAISING:
-        setattr(made, name, _quiet(made, name, told))
+        setattr(made, name, _quiet(getattr(made, name), told))
+    for name in _WAITING:
+        setattr(made, name, _quiet(functools.partial(_wait, made), told))
     logger.destinations = (*logger.destinations, made)
     state.callbacks.append(made)
 
@@ -66,18 +75,23 @@ def _nothing(state: Any, logger: Any) -> None:
     pass
 
 
-def _quiet(uploader, name, told):
-    """The method NAME of UPLOADER, by which it raises what its workers met: the first is
-    told instead.
-    """
-    method = getattr(uploader, name)
+def _wait(uploader, state, logger):
+    """Waits for the files of this rank, and raises what the workers met."""
+    ends = time.monotonic() + _END_SECONDS
+    while uploader._logged_objects or uploader._enqueued_objects:
+        if not uploader._all_workers_alive or time.monotonic() > ends:
+            break
+        time.sleep(0.05)
+    uploader._check_workers()
+
+
+def _quiet(method, told):
+    """METHOD of an uploader, of whose errors the first is told instead."""
 
     def quiet(state, logger):
         try:
             method(state, logger)
         except Exception as error:
-            # Without it, the end of the training would wait for a worker that is gone.
-            uploader._exception_queue.put_nowait(error)
             if not told:
                 told.append(error)
                 tell(

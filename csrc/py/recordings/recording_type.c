@@ -134,12 +134,13 @@ parse_skipped(PyObject *names, unsigned *options)
     return result;
 }
 
-PyDoc_STRVAR(to_dict_doc,
-             "to_dict($self, skipped=(), /)\n--\n\n"
-             "The recording as torch.cuda.memory._snapshot() would give it, a dict.\n\n"
-             "Without the events of actions in SKIPPED, such as 'alloc'. Sizes in bytes, "
-             "times\n"
-             "in unix microseconds. Raises MemoryError, ValueError for an unknown action.");
+PyDoc_STRVAR(
+    to_dict_doc,
+    "to_dict($self, skipped=(), /)\n--\n\n"
+    "The recording as torch.cuda.memory._snapshot() would give it, a dict.\n\n"
+    "Without the events of actions in SKIPPED, such as 'alloc'. Sizes in bytes, "
+    "times\n"
+    "in unix microseconds. Raises MemoryError, ValueError for an unknown action.");
 
 static PyObject *
 recording_to_dict(PyObject *op, PyObject *args)
@@ -179,7 +180,8 @@ PyDoc_STRVAR(
     "Writes a pickle that torch's viewer reads; it appears whole or not at all.\n\n"
     "path is a str, bytes or os.PathLike; extras, a bool, adds what memlab knows "
     "beyond\n"
-    "torch, under the key 'memlab'; skipped, the actions whose events are left out, not\n"
+    "torch, under the key 'memlab'; skipped, the actions whose events are left out, "
+    "not\n"
     "with extras. Raises OSError, MemoryError, ValueError.");
 
 static PyObject *

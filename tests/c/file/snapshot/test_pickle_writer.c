@@ -335,8 +335,9 @@ test_skipped_actions_are_left_out(void)
         "{'action':'free_requested','addr':1,'size':2},"
         "{'action':'free_completed','addr':1,'size':2}]]}");
     CHECK(recording != NULL);
-    char *text = literal_written(recording, ML_PICKLE_SKIP(ML_ACTION_ALLOC) |
-                                                ML_PICKLE_SKIP(ML_ACTION_FREE_COMPLETED));
+    char *text =
+        literal_written(recording, ML_PICKLE_SKIP(ML_ACTION_ALLOC) |
+                                       ML_PICKLE_SKIP(ML_ACTION_FREE_COMPLETED));
     CHECK(strstr(text, "'free_requested'") != NULL);
     CHECK(strstr(text, "'alloc'") == NULL);
     CHECK(strstr(text, "'free_completed'") == NULL);
