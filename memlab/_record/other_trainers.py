@@ -32,6 +32,8 @@ class OtherTrainers:
                 trainer, module = _ASKED[name]
                 wanted = next((k.__name__ for k in kind.__mro__ if k.__name__ in _IN_EACH), "")
                 place = f"memlab.callbacks.{module}"
-                text += f": {kind.__module__}.{kind.__qualname__} is not for {trainer}; "
+                # Where users have it from, not where it is made.
+                home = kind.__module__.partition("._")[0]
+                text += f": {home}.{kind.__qualname__} is not for {trainer}; "
                 text += f"write: from {place} import {wanted or '...'}"
             raise AttributeError(text, name=name, obj=self)

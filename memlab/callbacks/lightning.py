@@ -321,7 +321,7 @@ class MemoryMonitor(_Callback):
     memlab.MemoryMonitor, and both work without a logger.
 
     Raises ValueError, TypeError or memlab.Error for invalid arguments.
-    Nothing is logged while the model is not on a GPU.
+    Nothing is logged while the model is not on a GPU; the end of the training says so.
     """
 
     def __init__(
@@ -331,6 +331,7 @@ class MemoryMonitor(_Callback):
         self._places = tensorboard, prometheus
         self._sinks = metrics.Sinks(*self._places)
         self._failed = False
+        self._why_not = ""  # why nothing is logged
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins anew: another training ended the sinks, or this process was forked."""
@@ -348,7 +349,12 @@ class MemoryMonitor(_Callback):
                 return
             device = trainer.strategy.root_device
             if device.type != "cuda":
+                self._why_not = f"the model is on {device.type}"
                 return
+            if not trainer.loggers and self._places == (None, None):
+                self._why_not = (
+                    "the Trainer has no logger; give it one, or tensorboard= or prometheus="
+                )
             found = metrics.metrics(device)
             step = trainer.fit_loop.epoch_loop._batches_that_stepped
             for logger in trainer.loggers if found else ():
@@ -359,8 +365,11 @@ class MemoryMonitor(_Callback):
             tell(f"no memory metrics are logged: {type(error).__name__}: {error}")
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Flushes the sinks."""
+        """Flushes the sinks, and tells why nothing was logged."""
         self._sinks.close()
+        if self._why_not:
+            tell(f"MemoryMonitor logged nothing: {self._why_not}")
+            self._why_not = ""
 
     def on_exception(
         self, trainer: Any, pl_module: Any, exception: BaseException

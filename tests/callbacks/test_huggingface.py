@@ -401,7 +401,7 @@ def test_callbacks_of_another_trainer_say_which_import_is_right(ran):
     snapshot, monitor = ran.said["wrong"]
     assert snapshot.endswith(f"{place} MemorySnapshot")
     assert monitor.endswith(f"{place} MemoryMonitor")
-    assert "is not for Transformers" in snapshot
+    assert ": memlab.MemorySnapshot is not for Transformers; " in snapshot
     assert ran.said["names"] == [True, True]
 
 

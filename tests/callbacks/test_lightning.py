@@ -104,7 +104,7 @@ def test_a_folder_that_has_files(found):
 def test_callbacks_of_another_trainer_say_which_import_is_right(found):
     snapshot, monitor = found["wrong"]
     place = "write: from memlab.callbacks.lightning import"
-    assert "MemorySnapshot is not for Lightning" in snapshot
+    assert ": memlab.MemorySnapshot is not for Lightning; " in snapshot
     assert snapshot.endswith(f"{place} MemorySnapshot")
     assert monitor.endswith(f"{place} MemoryMonitor")
 
@@ -124,6 +124,12 @@ def test_what_a_logger_refuses_is_told_once(found):
     assert found["refused"] == [
         "memlab: no memory metrics are logged: OSError: no room"
     ]
+
+
+def test_why_nothing_was_logged_is_told(found):
+    on_cpu, nowhere = found["silent"]
+    assert on_cpu.endswith("MemoryMonitor logged nothing: the model is on cpu")
+    assert "MemoryMonitor logged nothing: the Trainer has no logger" in nowhere
 
 
 def test_another_training_has_the_endpoint_too(found):

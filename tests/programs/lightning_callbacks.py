@@ -261,6 +261,13 @@ trainer_of(lightning.pytorch, *fast, fast_dev_run=3, default_root_dir="fast").fi
 )
 found["fast"] = files("fast")
 
+# So is why nothing was logged.
+told.clear()
+for options in {"accelerator": "cpu", "logger": CSVLogger("cpu")}, {"logger": False}:
+    silent = callbacks.MemoryMonitor()
+    trainer_of(lightning.pytorch, silent, max_epochs=1, **options).fit(Model(), rows)
+found["silent"] = [text for text in told if "memlab" in text]
+
 # Callbacks of another trainer say which import is right.
 found["wrong"] = []
 for wrong in memlab.MemorySnapshot(), memlab.MemoryMonitor():
