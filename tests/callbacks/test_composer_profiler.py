@@ -384,8 +384,10 @@ def test_a_model_on_the_cpu_is_profiled_too(profiled):
 
 @pytest.mark.cuda
 def test_profiling_says_nothing(profiled):
-    """No warning of memlab's, nor of a call that torch has deprecated."""
-    assert "memlab: " not in profiled.err
+    """No warning of memlab's, nor of a call that torch has deprecated; but that of a trainer
+    that closed in its warm-up, of which nothing is there."""
+    (told,) = [line for line in profiled.err.splitlines() if "memlab: " in line]
+    assert "nothing was recorded: the schedule has no window in 1 batch" in told
     assert "eprecat" not in profiled.err
 
 

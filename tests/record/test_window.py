@@ -542,7 +542,7 @@ def section(name):
 
 @pytest.mark.cuda
 def test_the_documented_loop(phantom_run, tmp_path):
-    (block,) = re.findall(r"```python\n(.*?)```", section("Your own loop"), re.S)
+    block, _ = re.findall(r"```python\n(.*?)```", section("Your own loop"), re.S)
     done = phantom_run(block)
     assert done.stdout.startswith("Peak on cuda:0")
     assert files(tmp_path / "traces") == [
@@ -552,3 +552,16 @@ def test_the_documented_loop(phantom_run, tmp_path):
     events = memlab.load(str(tmp_path / "traces/rank0.5.memory_snapshot.pickle"))
     inputs = [e for e in events["device_traces"][0] if e["size"] == 2048]
     assert sum(event["action"] == "alloc" for event in inputs) >= 3
+
+
+@pytest.mark.cuda
+def test_the_documented_loop_of_accelerate(phantom_run, tmp_path):
+    pytest.importorskip("accelerate")
+    _, block = re.findall(r"```python\n(.*?)```", section("Your own loop"), re.S)
+    done = phantom_run(block)
+    assert done.stdout.startswith("Peak on cuda:0")
+    assert "optimizer state" in done.stdout and "gradient" in done.stdout
+    assert files(tmp_path / "traces") == [
+        "rank0.5.memory_snapshot.html",
+        "rank0.5.memory_snapshot.pickle",
+    ]
