@@ -24,6 +24,8 @@ their key says, _us or _ns, as ints.  Importing memlab imports no torch, touches
 prints nothing.
 """
 
+from typing import Any as _Any
+
 from memlab._compare.diff import diff
 from memlab._errors import Error, SnapshotError
 from memlab._export.table import Table
@@ -63,6 +65,20 @@ from memlab._version import __version__ as __version__
 # torch's own names, so that a script changes one import.
 _snapshot = snapshot
 _dump_snapshot = dump_snapshot
+
+
+def _save_segment_usage(filename: str = "output.svg", snapshot: _Any = None) -> None:
+    """viz.save_segment_usage()."""
+    from memlab import viz
+
+    viz.save_segment_usage(filename, snapshot)
+
+
+def _save_memory_usage(filename: str = "output.svg", snapshot: _Any = None) -> None:
+    """viz.save_memory_usage()."""
+    from memlab import viz
+
+    viz.save_memory_usage(filename, snapshot)
 
 
 def load_ipython_extension(ipython: object) -> None:

@@ -36,8 +36,9 @@ def check_count(value: object, least: int, name: str) -> None:
     """Raises ValueError, with NAME in its text, unless VALUE is an integer of at least
     LEAST.
     """
-    whole = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not whole or value < least:
+    if not hasattr(value, "__index__") or isinstance(value, bool):
+        raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
+    if value < least:
         raise ValueError(f"{name} must be at least {least}, not {value!r}")
 
 

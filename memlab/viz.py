@@ -13,6 +13,7 @@ no snapshot is changed.  `python -m memlab.viz --help` does the same with files.
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import sys
@@ -22,11 +23,14 @@ from typing import TYPE_CHECKING, Any
 from memlab import _core
 from memlab._errors import Error, SnapshotError
 from memlab._page import page as _page
+from memlab._record import history
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     import torch
+
+    from memlab._core import _Path
 
     _Snapshot: TypeAlias = dict[str, Any] | list[dict[str, Any]]
     _Device: TypeAlias = int | str | torch.device | None
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = [
     "compare",
     "memory",
+    "profile_plot",
+    "save_memory_usage",
+    "save_segment_usage",
     "segment_plot",
     "segments",
     "segsum",
@@ -100,6 +107,38 @@ def memory(
 ) -> str:
     """As segments(), with the segments of a stream as one."""
     return _flame(_recording(snapshot), "memory", format_flamegraph)
+
+
+def profile_plot(profile: torch.profiler.profile, device: _Device = None) -> str:
+    """The memory over time of a profile, as the text of an HTML page.
+
+    profile: a torch.profiler.profile with profile_memory, record_shapes and with_stack,
+    which torch makes a snapshot of.  device: as of trace_plot().  Raises ValueError for a
+    profile without these, and the errors of trace_plot().
+    """
+    from torch.cuda import _memory_viz
+
+    return trace_plot(_memory_viz._profile_to_snapshot(profile), device)
+
+
+def save_segment_usage(
+    filename: _Path = "output.svg", snapshot: _Snapshot | None = None
+) -> None:
+    """Writes segments() of SNAPSHOT, or of memlab.snapshot(), as
+    torch.cuda.memory._save_segment_usage().  Raises OSError, and the errors of both."""
+    _save(filename, snapshot, segments)
+
+
+def save_memory_usage(
+    filename: _Path = "output.svg", snapshot: _Snapshot | None = None
+) -> None:
+    """As save_segment_usage(), of memory()."""
+    _save(filename, snapshot, memory)
+
+
+def _save(filename, snapshot, draw):
+    taken = history.snapshot() if snapshot is None else snapshot
+    _core.write_file(os.fspath(filename), draw(taken).encode())
 
 
 def compare(

@@ -31,9 +31,9 @@ def begin():
     if _begun:
         return
     _begun = True
-    from memlab._run import children
+    from memlab._native.importing import when_imported
 
-    children.when_imported("torch.cuda", lambda cuda: cuda._lazy_call(_cuda_ready))
+    when_imported("torch.cuda", lambda cuda: cuda._lazy_call(_cuda_ready))
 
 
 def _cuda_ready():

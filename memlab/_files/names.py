@@ -11,8 +11,12 @@ import re
 import string
 import sys
 
+from memlab._errors import tell
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from memlab._files.times import Progress
 
 _RANKS = {
@@ -147,32 +151,51 @@ def apart(*templates: str, rank: int | None = None) -> str:
 
 
 def remote(
-    template: str, filename: str, progress: Progress, **variables: object
+    template: str,
+    filename: str,
+    progress: Progress,
+    *,
+    default: str = "",
+    **variables: object,
 ) -> str:
     """The upload name by TEMPLATE of the file FILENAME, given without its ending; no
     other rank's file has it. Both are format strings, filled by fill().
+
+    TEMPLATE names a file if its last part has a field that tells files apart, such as
+    {batch}; otherwise a folder, in which the file has its own name.  A last part equal to
+    that of FILENAME, or to DEFAULT, stands for the file's own name.
     """
-    name = fill(template, progress, **variables)
-    if not _is_folder(template, filename):
-        return name + apart(template)
-    # A rank's local folder does not exist there.
     base = filename.rpartition("/")[2]
-    name = f"{name.rstrip('/')}/{fill(base, progress, **variables)}"
-    return name + apart(template, base)
+    folder, _, last = template.rpartition("/")
+    if last not in (base, default):
+        if fields(last) - {"run_name", *_RANKS}:
+            return fill(template, progress, **variables) + apart(template)
+        folder = template.rstrip("/")
+    # A rank's local folder does not exist there.
+    parts = fill(folder, progress, **variables), fill(base, progress, **variables)
+    return "/".join(filter(None, parts)) + apart(folder, base)
 
 
-def _is_folder(remote, filename):
-    """Whether REMOTE, a format string, names a folder for files, not a file.
-
-    It names a file if its last part has a field that tells files apart, such as {rank}
-    or {batch}, or equals that of FILENAME.
+def unused(prefix: str, endings: Iterable[str]) -> tuple[str, str]:
+    """PREFIX, with a number at its end if a file PREFIX + one of ENDINGS exists; and that
+    end, which may be empty.
     """
-    last = remote.rpartition("/")[2]
-    if not last:
-        return True
-    if last == filename.rpartition("/")[2]:
-        return False
-    return fields(last) <= {"run_name"}
+    beside, number = "", 1
+    while any(os.path.isfile(prefix + beside + ending) for ending in endings):
+        number += 1
+        beside = f"_{number}"
+    return prefix + beside, beside
+
+
+def not_taken(name: str, taken: set[str]) -> str:
+    """NAME, with a number before its ending if it is in TAKEN, to which it is added."""
+    stem, ending = os.path.splitext(name)
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{stem}_{number}{ending}"
+    taken.add(found)
+    return found
 
 
 def inside(folder: str, name: str) -> str:
@@ -200,17 +223,29 @@ def remote_key(name: str) -> str:
     return name.lstrip("/")
 
 
-def require_empty(folder: str) -> None:
-    """Raises FileExistsError if FOLDER, or a folder in it, has a file.
+def require_empty(folder: str, resumed: bool = False) -> None:
+    """Raises FileExistsError if FOLDER, or a folder in it, has a file; of a RESUMED
+    training, which no file may end, warns instead.
 
     Names that begin with a dot do not count.
     """
+    found = _first_file(folder)
+    if found is None:
+        return
+    text = f"{folder} is not empty; {found} exists"
+    if resumed:
+        tell(f"{text}. The resumed training writes its files beside what is there")
+        return
+    raise FileExistsError(
+        f"{text}. Give another folder, or overwrite=True to keep what is there beside the "
+        "new files"
+    )
+
+
+def _first_file(folder):
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if not name.startswith("."):
-                raise FileExistsError(
-                    f"{folder} is not empty; {os.path.join(root, name)} exists. Give "
-                    "another folder, or overwrite=True to keep what is there beside the "
-                    "new files"
-                )
+                return os.path.join(root, name)
+    return None

@@ -109,6 +109,21 @@ def _parse_target(device):
     return source, index
 
 
+def why_no_lines() -> str:
+    """Why a function may have run without a line; empty: nothing points to it."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    try:
+        compiled = utils is not None and utils.counters["frames"]["ok"] > 0
+    except (AttributeError, KeyError, TypeError):
+        compiled = False
+    if not compiled:
+        return ""
+    return (
+        "torch.compile has compiled code of this program, and what is compiled has no lines; "
+        "TORCH_COMPILE_DISABLE=1 runs it line by line"
+    )
+
+
 def _check_columns(columns):
     columns = (columns,) if isinstance(columns, str) else tuple(columns)
     there_are = (
@@ -274,13 +289,17 @@ class LineProfiler(_core.LineProfiler):
         """
         columns = _check_columns(columns)
         figures = tuple(name for name in columns if name not in _OWN)
-        tables = []
+        tables, idle = [], []
         for number in self._chosen(func):
             name, code, lines = self._functions[number]
             rows = self._rows(number, figures)
             if rows:
                 tables.append(line_text.Table(name, code, rows, columns, lines))
-        return line_text.Tables(tables, columns, list(self._notes()))
+            else:
+                idle.append(name)
+        reason = why_no_lines() if idle else ""
+        why_not = f"no line of {', '.join(idle)} ran: {reason}" if reason else ""
+        return line_text.Tables(tables, columns, list(self._notes()), why_not)
 
     def _notes(self):
         """Notes on the figures."""

@@ -19,6 +19,7 @@ from memlab._lines.lines import (
     _check_columns,
     _parse_target,
     code_of,
+    why_no_lines,
 )
 from memlab._text import line_text
 
@@ -111,7 +112,11 @@ def _print_tables():
         else:
             idle += [name for name, known, _ in _global._functions if known is code]
     if idle and was_enabled and not _is_started():
-        print(f"memlab: profiled but never called: {', '.join(dict.fromkeys(idle))}")
+        names, reason = ", ".join(dict.fromkeys(idle)), why_no_lines()
+        if reason:
+            print(f"memlab: profiled, but no line ran: {names}: {reason}")
+        else:
+            print(f"memlab: profiled but never called: {names}")
 
 
 @overload

@@ -14,6 +14,7 @@ import time
 from memlab import _core
 from memlab._errors import Error, check_count, tell
 from memlab._native import bridge, sources
+from memlab._record.other_trainers import OtherTrainers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _has_bridge():
     return any(path.exists() for path in bridge.built_paths(bridge.bridge_key()))
 
 
-class MemoryMonitor:
+class MemoryMonitor(OtherTrainers):
     """Logs the figures of memlab.metrics() from your own training loop.
 
         with memlab.MemoryMonitor(tensorboard="runs/1", prometheus=9400) as monitor:

@@ -1,18 +1,24 @@
 """Composer's events for a callback, and the facts that callbacks read from its objects.
 
 Owns the way from Composer's events and timestamps to memlab.MemorySnapshot's window.
-Imports nothing of Composer; its objects are known by their attributes.
+Imports nothing of Composer; its objects are known by their attributes.  Once the program
+has imported Composer, its checks of types hold for memlab's callbacks too.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import warnings
 
-from memlab._files import names
 from memlab._files.times import Progress
+from memlab._native.importing import when_imported
+from memlab._record import composer_uploads
+from memlab._record.other_trainers import OtherTrainers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Any
 
     from memlab._record.window import Window
@@ -57,44 +63,6 @@ def _fraction(state):
         return None
 
 
-def sender(logger: Any) -> Any:
-    """A function that sends a file as Composer does: to all loggers that take files,
-    under the path of its name.  If the name is a URI whose bucket no logger has, it
-    goes to the URI.
-    """
-
-    def send(path: str, name: str, overwrite: bool) -> None:
-        try:
-            logger.upload_file(
-                remote_file_name=names.remote_key(name),
-                file_path=path,
-                overwrite=overwrite,
-            )
-        finally:
-            if names.is_uri(name) and not _has_bucket(logger, name):
-                from memlab._files import upload
-
-                upload.send(path, name, overwrite)
-
-    return send
-
-
-def _has_bucket(logger, uri):
-    """Whether a logger of Composer's has the bucket of URI; true for a logger that does
-    not tell its destination.
-    """
-    destinations = getattr(logger, "destinations", None)
-    if destinations is None:
-        return True
-    # Some backends have another name than their scheme; dbfs:/path has only one.
-    scheme, _, rest = uri.partition(":")
-    bucket = rest.removeprefix("//").partition("/")[0].partition("@")[0]
-    name, wanted = (
-        ("remote_bucket_name", bucket) if bucket else ("remote_backend_name", scheme)
-    )
-    return any(getattr(d, name, None) == wanted for d in destinations)
-
-
 def model_device(model: Any) -> Any:
     """The torch.device of MODEL's first parameter; None if it has none."""
     parameters = getattr(model, "parameters", None)
@@ -112,11 +80,56 @@ def on_cpu(state: Any, what: str) -> bool:
     return True
 
 
-class Callback:
+def stands_for(kind: type, module: str, name: str) -> None:
+    """Makes KIND a virtual subclass of Composer's class NAME in MODULE, for isinstance() and
+    issubclass(), as soon as the program has imported that.
+    """
+
+    def register(found: ModuleType) -> None:
+        theirs = getattr(found, name, None)
+        if hasattr(theirs, "register"):
+            theirs.register(kind)
+
+    try:
+        there = "composer" in sys.modules or importlib.util.find_spec("composer")
+    except (ImportError, ValueError):
+        there = None
+    if there:
+        when_imported(module, register)
+
+
+def resumes() -> bool:
+    """Whether the Trainer that is being made goes on from a checkpoint.  Its state tells
+    only later, after init; the arguments of its caller tell it now.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__init__" and "autoresume" in code.co_varnames:
+            given = frame.f_locals
+            return bool(given.get("autoresume") or given.get("load_path"))
+        frame = frame.f_back
+    return False
+
+
+class Callback(OtherTrainers):
     """Composer's interface of a callback, without Composer's base class.
 
     A subclass receives the engine's events for which it has a method.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        order = cls.__mro__
+        before = order[: order.index(Callback)]
+        theirs = next((k for k in before if k.__module__.startswith("composer.")), None)
+        if theirs is not None:
+            ours = next(k for k in cls.__bases__ if Callback in k.__mro__)
+            raise TypeError(
+                f"class {cls.__name__}: the empty methods of Composer's {theirs.__name__} "
+                f"come before those of {ours.__name__}, which would record nothing; write "
+                f"class {cls.__name__}({ours.__name__}, {theirs.__name__})"
+            )
 
     def run_event(self, event: Any, state: Any, logger: Any) -> None:
         """Calls the method with the name of EVENT, if there is one."""
@@ -138,6 +151,9 @@ class Callback:
         """Nothing, as state_dict() says."""
 
 
+stands_for(Callback, "composer.core.callback", "Callback")
+
+
 class ComposerHooks(Callback):
     """The events of Composer's engine, for memlab.MemorySnapshot's window."""
 
@@ -147,16 +163,17 @@ class ComposerHooks(Callback):
         """Makes the folder.  If the model is on no GPU and no source was given, warns
         and records nothing.
 
-        Raises FileExistsError for a folder with files, ValueError for a name that leads
-        out of it, OSError.
+        Raises FileExistsError for a folder with files, but for a run that is resumed;
+        ValueError for a name that leads out of it, OSError.
         """
         device = model_device(getattr(state, "model", None))
         # A model on meta moves to the GPU later.
         on = "cuda" if device is None or device.type == "meta" else device.type
         if self._window.lacks_gpu(on):
             return
-        self._window.send = sender(logger)
-        self._window.open(run_name=state.run_name)
+        self._window.open(resumed=resumes(), run_name=state.run_name)
+        composer_uploads.make_uploader(self._window.remote_file_name, state, logger)
+        self._window.send = composer_uploads.sender(logger)
 
     def batch_start(self, state: Any, logger: Any) -> None:
         """Begins to record after skip_batches."""

@@ -6,21 +6,25 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
 import sys
 
 from memlab import _core
-from memlab._errors import Error
+from memlab._errors import Error, tell
 from memlab._native import linemaps, sources
 from memlab._record import annotations as _annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, Literal
 
     from memlab._core import _Path
 
-# The one recording of these functions, like torch's.
+# The one recording of these functions, like torch's, and the actions that its readers do
+# not get.
 _history = _core.MemorySnapshot()
+_skipped: list[str] = []
 
 
 def record_memory_history(
@@ -30,13 +34,15 @@ def record_memory_history(
 
     Arguments as in torch.cuda.memory._record_memory_history, with its older signature
     (a bool). Differences: stacks is "python" unless "all" is requested, and an index in
-    device records only that device.  max_entries counts events per device.  A later
-    call keeps the events so far unless clear_history is true.
+    device records only that device.  max_entries counts events per device, those of
+    skip_actions too, which are left out of what is read.  A later call keeps the events so
+    far unless clear_history is true.  Annotations of all threads are recorded, whatever
+    global_record_annotations says.  With compile_context events say "N/A", as without it,
+    after a warning.
 
     Raises memlab.Error (a RuntimeError, with torch's words) for a bad value, and for
-    skip_actions, compile_context, global_record_annotations, record_pinned_host_memory
-    and record_cuda=False, which are torch's only; and, as torch does, where there is no GPU: MemorySnapshot(source="cpu") records the
-    host's memory.
+    record_pinned_host_memory and record_cuda=False, which are torch's only; and, as torch
+    does, where there is no GPU: MemorySnapshot(source="cpu") records the host's memory.
     """
     if isinstance(enabled, bool):
         _record_legacy(enabled, *args, **kwargs)
@@ -53,7 +59,7 @@ def _record(
     clear_history: bool = False,
     compile_context: bool = False,
     global_record_annotations: bool = False,
-    skip_actions: object = None,
+    skip_actions: Sequence[str] | None = None,
     record_pinned_host_memory: bool = False,
     record_cuda: bool = True,
 ) -> None:
@@ -63,10 +69,8 @@ def _record(
         raise Error("expected context to be 'state', 'alloc', 'all', or None")
     if stacks not in ("python", "all"):
         raise Error("expected stacks to be 'python', or 'all'")
+    skipped = _checked_actions(skip_actions)
     for name, value in (
-        ("compile_context", compile_context),
-        ("global_record_annotations", global_record_annotations),
-        ("skip_actions", skip_actions),
         ("record_pinned_host_memory", record_pinned_host_memory),
         ("record_cuda=False", not record_cuda),
     ):
@@ -79,6 +83,11 @@ def _record(
         _annotations.stop()
         return
     sources.ensure("cuda")
+    if compile_context:
+        tell(
+            "compile_context is not recorded: events say 'N/A'; the stacks of compiled code "
+            "end in the lines of the program that it was made of"
+        )
     options = {
         # torch keeps one entry if none are requested.
         "max_entries": 1 if max_entries == 0 else max_entries,
@@ -94,6 +103,20 @@ def _record(
         _history._configure("cuda", **options)
         if clear_history:
             _history._clear()
+    _skipped[:] = skipped
+
+
+def _checked_actions(actions):
+    if actions is None:
+        return []
+    if isinstance(actions, str) or not all(isinstance(name, str) for name in actions):
+        raise TypeError(
+            f"skip_actions must be a list of actions, as ['free_requested'], not {actions!r}"
+        )
+    for name in actions:
+        if name not in _core.COLUMN_TEXTS["action"] or name == "other":
+            raise Error(f"Unknown TraceEntry action: {name}")
+    return list(actions)
 
 
 def _record_legacy(
@@ -106,6 +129,9 @@ def _record_legacy(
     clear_history=False,
     compile_context=False,
     global_record_annotations=False,
+    skip_actions=None,
+    record_pinned_host_memory=False,
+    record_cuda=True,
 ):
     context = "state" if record_context else None
     _record(
@@ -117,6 +143,9 @@ def _record_legacy(
         clear_history,
         compile_context,
         global_record_annotations,
+        skip_actions,
+        record_pinned_host_memory,
+        record_cuda,
     )
 
 
@@ -153,22 +182,34 @@ def _recording():
         once._end()
 
 
-def snapshot(device: object = None) -> dict[str, Any]:
+def snapshot(
+    device: object = None, augment_with_fx_traces: bool = False
+) -> dict[str, Any]:
     """The memory now and the recorded events, in the form of
     torch.cuda.memory._snapshot().
 
     Sizes are in bytes, times in microseconds.  device: an index, or another of torch's
-    ways to name a device, limits the result to that device.  Without a recording there
-    are no events.  Raises memlab.Error if the memory cannot be read, as without a GPU;
-    ValueError for an invalid device.
+    ways to name a device, limits the result to that device.  augment_with_fx_traces: torch
+    adds to frames of code that FX generated which node they are of.  Without a recording
+    there are no events.  Raises memlab.Error if the memory cannot be read, as without a
+    GPU, and for augment_with_fx_traces if this torch has no such; ValueError for an invalid
+    device.
     """
     only = -1 if device is None else sources.parse_device(device)[1]
-    taken = _recording().to_dict()
+    taken = _recording().to_dict(_skipped)
     if only >= 0:
         taken["segments"] = [s for s in taken["segments"] if s["device"] == only]
         traces = taken["device_traces"]
         taken["device_traces"] = [t if i == only else [] for i, t in enumerate(traces)]
-    return taken
+    return _augmented(taken) if augment_with_fx_traces else taken
+
+
+def _augmented(taken):
+    try:
+        from torch._utils import _augment_memory_snapshot_stack_traces as augment
+    except ImportError:
+        raise Error("this torch has no augment_with_fx_traces: leave it out") from None
+    return augment(taken)
 
 
 def _tell_owners():
@@ -179,16 +220,28 @@ def _tell_owners():
 
 
 def dump_snapshot(
-    filename: _Path = "dump_snapshot.pickle", *, extras: bool = False
+    filename: _Path = "dump_snapshot.pickle",
+    augment_with_fx_traces: bool = False,
+    *,
+    extras: bool = False,
 ) -> None:
     """Writes snapshot() as a pickle that torch's tools and viewer read.
 
-    extras: adds memlab's own facts under the key "memlab", which torch's tools ignore:
-    current owners of memory, allocations of backward passes, modules, notes.  With
-    them, memlab report need not estimate these.
+    augment_with_fx_traces: as of snapshot().  extras: adds memlab's own facts under the key
+    "memlab", which torch's tools ignore: current owners of memory, allocations of backward
+    passes, modules, notes.  With them, memlab report need not estimate these; they need all
+    events, those of skip_actions too.
 
-    The file appears whole or not at all.  Raises memlab.Error or OSError.
+    The file appears whole or not at all.  Raises memlab.Error or OSError; ValueError for
+    both options at once.
     """
+    if augment_with_fx_traces:
+        if extras:
+            raise ValueError("augment_with_fx_traces and extras do not go together; give one")
+        data = pickle.dumps(snapshot(augment_with_fx_traces=True), protocol=4)
+        _core.write_file(os.fspath(filename), data)
+        return
     if extras:
         _tell_owners()
-    _recording().write_pickle(os.fspath(filename), bool(extras))
+    skipped = [] if extras else _skipped
+    _recording().write_pickle(os.fspath(filename), bool(extras), skipped)

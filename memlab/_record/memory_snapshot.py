@@ -20,6 +20,7 @@ from memlab._record.composer_hooks import ComposerHooks
 from memlab._record.own_loop import OwnLoop
 from memlab._record.owners import Owners
 from memlab._record.window import Window
+from memlab._record.windowed import Windowed
 from memlab._recording.answers import Answers
 from memlab._text.code import Reader
 
@@ -58,7 +59,7 @@ def _end_at_exit(snapshot):
     atexit.register(end)
 
 
-class MemorySnapshot(ComposerHooks, OwnLoop, Answers, _core.MemorySnapshot):
+class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnapshot):
     """Records the memory of a program, at a cost low enough to leave on.
 
         with memlab.MemorySnapshot() as snapshot:
@@ -195,6 +196,11 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Answers, _core.MemorySnapshot):
         path = os.path.abspath(stem + names.apart(template) + ending)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self._options["file"] = path
+
+    @property
+    def snapshot(self) -> MemorySnapshot:
+        """This object; the callbacks of other trainers have theirs under this name."""
+        return self
 
     def start(self) -> MemorySnapshot:
         """Begins to record, and forgets an earlier recording of this object; returns

@@ -1,8 +1,8 @@
 """A window of recording in the progress of a training, and its files.
 
 Owns when a trainer's callback begins and ends to record, once a run, and what is then
-written and sent.  Adapters for trainers supply the training's progress, and how to send
-a file.  Once open, nothing here raises into the training: a failure is counted,
+written, sent and told.  Adapters for trainers supply the training's progress, and how to
+send a file.  Once open, nothing here raises into the training: a failure is counted,
 reported once in a warning, and ends the window.
 """
 
@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 import weakref
 
 from memlab import _core
 from memlab._errors import tell
 from memlab._files import names, store, times, upload
+from memlab._report import peaks
+from memlab._text import terminal, wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +31,21 @@ log = logging.getLogger("memlab")
 
 # Counters are compared exactly, shares and seconds as binary fractions allow.
 _TOLERANCE = 1e-9
+
+_DEFAULT_NAME = "rank{rank}.{batch}.memory_snapshot"
+
+_ENDINGS = ".pickle", ".html"
+
+# Why a window may stay open whatever the training does, by unit.
+_NOT_COUNTED = {
+    "tok": "the trainer counted no tokens in it",
+    "sp": "the trainer counted no samples in it",
+    "iter": "the trainer counted no iteration in it",
+    "dur": "the trainer does not know how long it trains",
+}
+
+# Names that windows of this process have sent files under, by themselves.
+_sent: set[str] = set()
 
 
 class Window:
@@ -57,18 +75,22 @@ class Window:
     ) -> None:
         # The recording owns this window: a strong reference would keep both alive.
         self._recording = weakref.ref(recording)
-        self._skip = skip_batches
+        self.skip_batches = skip_batches
         self.interval = interval
-        self._templates = folder, filename, remote_file_name
-        self._overwrite = overwrite
+        self.folder = folder
+        self.filename = filename
+        self.remote_file_name = remote_file_name
+        self.overwrite = overwrite
         self.send = send or _upload_to_uri
         self.files: list[str] = []  # written files
         self.failures = 0
         self._variables = {}
-        self._folder = None
-        self._skipped = 0
+        self._root = None
+        self._batches = 0  # that have ended since the opening
+        self._recorded = 0  # that have ended within the window
         self._state = "closed"
         self._begun = None  # the training's progress then
+        self._told = False
         self._latest = None
         self._pid = None
 
@@ -91,45 +113,50 @@ class Window:
         )
         return True
 
-    def open(self, root: str = "", /, **variables: object) -> None:
+    def open(self, root: str = "", /, resumed: bool = False, **variables: object) -> None:
         """Makes the folder.  VARIABLES, such as run_name, are known in its name and the
         files'.
 
-        root: the folder that it is relative to; empty: the working directory.
+        root: the folder that it is relative to; empty: the working directory.  resumed:
+        the training goes on from a checkpoint; files that are there stay, beside its own.
 
-        Raises FileExistsError if it has files and overwrite is not set, OSError if it
-        cannot be made, ValueError for an invalid name.
+        Raises FileExistsError if it has files, overwrite is not set and the training is
+        not resumed, OSError if it cannot be made, ValueError for an invalid name.
         """
         # An exception ended the earlier training, and its trainer was not closed.
         self.close()
         recording = self._recording()
-        folder, filename, remote = self._templates
-        folder = os.path.join(root, names.fill(folder, **variables))
-        names.inside(folder, names.fill(filename, times.Progress(), **variables))
-        if remote is not None:
-            names.fill(remote, times.Progress(), **variables)
+        folder = os.path.join(root, names.fill(self.folder, **variables))
+        names.inside(folder, names.fill(self.filename, times.Progress(), **variables))
+        if self.remote_file_name is not None:
+            names.fill(self.remote_file_name, times.Progress(), **variables)
         recording._name_file(**variables)
         os.makedirs(folder, exist_ok=True)
-        if not self._overwrite:
-            names.require_empty(folder)
+        if not self.overwrite:
+            names.require_empty(folder, resumed)
         # The program may change its working directory.
-        self._folder = os.path.abspath(folder)
+        self._root = os.path.abspath(folder)
         self._variables = variables
         self.files = []
         self.failures = 0
-        self._skipped = 0
+        self._batches = self._recorded = 0
+        self._told = False
         self._state = "waiting"
+        self._pid = os.getpid()
+        # An exception may end the training, and the program, without notice.
+        upload.at_end(_closer(self))
 
     def batch_start(self, progress: Progress) -> None:
         """A batch begins; PROGRESS counts those before it."""
-        if self._state == "waiting" and self._skipped >= self._skip:
+        if self._state == "waiting" and self._batches >= self.skip_batches:
             self._latest = progress
             self._begin(progress)
 
     def batch_end(self, progress: Progress) -> None:
         """A batch has ended, and is counted in PROGRESS."""
-        if self._state == "waiting":
-            self._skipped += 1
+        self._batches += 1
+        if self._is_recording():
+            self._recorded += 1
         self.advance(progress)
 
     def advance(self, progress: Progress) -> None:
@@ -148,10 +175,28 @@ class Window:
 
     def close(self, progress: Progress | None = None) -> None:
         """The training ends, or goes no further.  Within the window, writes the
-        recording; before it, does nothing, and the window may still begin.
+        recording; before it, says so once, and the window may still begin.
         """
         if self._is_recording():
-            self._finish(progress or self._latest)
+            last = progress or self._latest
+            self._finish(last, self._why_open(last))
+        elif self._state == "waiting" and self._batches and self._pid == os.getpid():
+            self._say_nothing_recorded(
+                f"the training ended after {_batches(self._batches)}, and the recording "
+                f"begins after skip_batches={self.skip_batches}; give fewer"
+            )
+
+    def _why_open(self, progress):
+        """Why the interval has not passed; empty: the training was too short for it."""
+        unit = self.interval.unit
+        now = progress.in_unit(unit)
+        stands = now is None or now == self._begun
+        return _NOT_COUNTED.get(unit, "") if stands and self._recorded else ""
+
+    def _say_nothing_recorded(self, why):
+        if not self._told:
+            self._told = True
+            tell(f"nothing was recorded: {why}")
 
     def fail(self, what: str, error: BaseException) -> None:
         """Reports that WHAT went wrong, and ends the window; the training continues."""
@@ -189,10 +234,9 @@ class Window:
         self._state = "recording"
         self._begun = progress.in_unit(self.interval.unit)
         self._pid = os.getpid()
-        # An exception may end the training, and the program, without notice.
-        upload.at_end(_closer(self))
 
-    def _finish(self, progress):
+    def _finish(self, progress, why_open=None):
+        """WHY_OPEN: None where the interval has passed, else as of _why_open()."""
         try:
             data = self._recording().stop().data()
         except Exception as error:
@@ -200,10 +244,19 @@ class Window:
             return
         self._over()
         if not any(_has_events(data, i) for i in range(data.device_count)):
-            log.info("no memory event was recorded: nothing is written")
+            self._say_nothing_recorded(
+                f"no memory was allocated or freed in {_batches(self._recorded)}; no file "
+                "is written"
+            )
             return
+        if why_open:
+            tell(
+                f"interval='{self.interval}' did not pass, as {why_open}: the recording is "
+                f"of {_batches(self._recorded)}, until the training ended; give batches, "
+                "as interval='3ba'"
+            )
         try:
-            prefix = self._prefix(progress)
+            prefix, beside = self._prefix(progress)
             os.makedirs(os.path.dirname(prefix), exist_ok=True)
         except Exception as error:
             self._complain(f"the recording of memory could not be written: {_said(error)}")
@@ -218,20 +271,43 @@ class Window:
                 self._complain(f"{path!r} could not be written: {_said(error)}")
             else:
                 self.files.append(path)
-                log.info("wrote %s", path)
+        self._say_files(data, why_open is not None)
         for path in self.files:
-            self._send(path, progress)
+            self._send(path, progress, beside)
 
-    def _prefix(self, progress):
-        folder, filename, _ = self._templates
-        name = names.fill(filename, progress, **self._variables)
-        return names.inside(self._folder, name + names.apart(folder, filename))
+    def _say_files(self, data, early):
+        """One line: of the first rank where people look, of the others in the log.
 
-    def _send(self, path, progress):
-        if self._templates[2] is None:
+        EARLY: the training ended first.
+        """
+        if not self.files:
             return
         try:
-            self.send(path, self._remote_name(path, progress), self._overwrite)
+            text = f"memlab: {_peak(data)}; wrote {_shown(self.files)}"
+            if early:
+                text += f"; the training ended before {self.interval} had passed"
+            if log.isEnabledFor(logging.INFO) or names.ranks()["rank"]:
+                log.info("%s", text)
+            else:
+                terminal.say(text, sys.stderr)
+        except Exception as error:
+            self._complain(f"the recording's peak could not be told: {_said(error)}")
+
+    def _prefix(self, progress):
+        """The path of the files without ending, and what it has at its end so as to leave
+        others alone.
+        """
+        name = names.fill(self.filename, progress, **self._variables)
+        name += names.apart(self.folder, self.filename)
+        path = names.inside(self._root, name)
+        return names.unused(path, () if self.overwrite else _ENDINGS)
+
+    def _send(self, path, progress, beside):
+        if self.remote_file_name is None:
+            return
+        try:
+            name = self._remote_name(path, progress, beside)
+            self.send(path, name, self.overwrite)
         except Exception as error:
             remedy = "it is kept here"
             if isinstance(error, FileExistsError):
@@ -240,14 +316,21 @@ class Window:
             reason = store.described(error)
             self._complain(f"{path!r} was not sent: {reason}; {remedy}")
 
-    def _remote_name(self, path, progress):
-        _, filename, remote = self._templates
+    def _remote_name(self, path, progress, beside):
         ending = os.path.splitext(path)[1]
-        return names.remote(remote, filename, progress, **self._variables) + ending
+        name = names.remote(
+            self.remote_file_name,
+            self.filename,
+            progress,
+            default=_DEFAULT_NAME,
+            **self._variables,
+        )
+        return name + beside + ending
 
 
 def _upload_to_uri(path, name, overwrite):
     if names.is_uri(name):
+        name = name if overwrite else names.not_taken(name, _sent)
         upload.send(path, name, overwrite)
 
 
@@ -261,6 +344,29 @@ def _closer(window):
             window.close()
 
     return close
+
+
+def _batches(count):
+    return "1 batch" if count == 1 else f"{count} batches"
+
+
+def _peak(data):
+    """The highest peak of DATA's devices, in words."""
+    answer = peaks.peak(data)
+    size = wording.size(answer["peak"]["allocated_bytes"])
+    device = wording.escape(data.device_name(answer["device"]))
+    return f"peak {size} allocated on {device}"
+
+
+def _shown(files):
+    """Paths in few words: of files that differ in their ending, the first and the others'
+    endings.
+    """
+    first, *others = files
+    stem, _ = os.path.splitext(first)
+    endings = "".join(f" and {os.path.splitext(path)[1]}" for path in others)
+    shown = wording.escape(wording.shorten(first))
+    return f"{shown}{endings}" if all(p.startswith(stem) for p in others) else shown
 
 
 def _has_events(data, device):

@@ -21,6 +21,7 @@ import time
 
 from memlab._errors import Error
 from memlab._files import names as _names
+from memlab._native.importing import when_imported
 from memlab._record import oom
 from memlab._run import commands as _commands
 from memlab._run import results
@@ -250,40 +251,6 @@ def _bring_along(plan):
         return {**original(name), "memlab": _Along(plan)}
 
     multiprocessing.spawn.get_preparation_data = get_preparation_data
-
-
-class _Importing:
-    """An entry of sys.meta_path that sees the import of the module NAME, then removes
-    itself.
-    """
-
-    def __init__(self, name, call):
-        self._name, self._call = name, call
-
-    def find_spec(self, name, path=None, target=None):
-        if name != self._name:
-            return None
-        sys.meta_path.remove(self)
-        finders = (finder.find_spec(name, path, target) for finder in sys.meta_path)
-        spec = next((found for found in finders if found is not None), None)
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader.exec_module = self._calling(spec.loader.exec_module)
-        return spec
-
-    def _calling(self, exec_module):
-        def exec_and_call(module):
-            exec_module(module)
-            self._call(module)
-
-        return exec_and_call
-
-
-def when_imported(name, call):
-    """Calls CALL(module) once the module NAME has been imported."""
-    if name in sys.modules:
-        call(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _Importing(name, call))
 
 
 # ---- In a child ----

@@ -111,11 +111,14 @@ def _headers(columns):
 class Tables:
     """display()'s result: text by print() and repr(), HTML in a notebook."""
 
-    def __init__(self, tables, columns, notes=()):
-        """NOTES: sentences about the figures, shown below."""
+    def __init__(self, tables, columns, notes=(), why_not=""):
+        """NOTES: sentences about the figures, shown below.  WHY_NOT: why a function has no
+        table, if that is known.
+        """
         self._tables = tables
         self._columns = columns
-        self._notes = notes
+        self._why_not = why_not
+        self._notes = [*notes, *filter(None, [why_not])]
         # By column the maximum over all tables, which is a full bar.
         self._most = [
             max(values[i] for table in tables for values in table.values.values())
@@ -136,7 +139,7 @@ class Tables:
     def pieces(self):
         """The text in pieces, each with its style as for rich: (text, style)."""
         if not self._tables:
-            yield "No data collected\n", ""
+            yield f"{self._nothing()}\n", ""
             return
         for number, (title, table) in enumerate(zip(self._titles, self._tables)):
             yield ("\n\n" if number else "") + "## ", "dim"
@@ -145,6 +148,9 @@ class Tables:
             yield from self._text(table)
         for note in self._notes:
             yield f"\n{note}\n", "bold"
+
+    def _nothing(self):
+        return f"No data collected: {self._why_not}" if self._why_not else "No data collected"
 
     def _rows(self, table):
         """By line: its values, their texts, its number as text and its code."""
@@ -178,7 +184,7 @@ class Tables:
 
     def _repr_html_(self):
         if not self._tables:
-            return "<p>No data collected</p>"
+            return f"<p>{html.escape(self._nothing())}</p>"
         parts = list(map(self._html, self._titles, self._tables))
         parts += [f"<p>{html.escape(note)}</p>" for note in self._notes]
         return "\n".join(parts)

@@ -15,6 +15,7 @@ from memlab._monitor import metrics as _metrics
 from memlab._page import page as _page
 from memlab._record import oom
 from memlab._record.composer_hooks import model_device, on_cpu, progress
+from memlab._record.composer_uploads import make_uploader
 from memlab._record.memory_snapshot import MemorySnapshot
 from memlab.callbacks._composer.callback import (
     Callback,
@@ -45,6 +46,8 @@ __all__ = [
 
 
 # ---- Out of memory ----
+
+_OOM_NAME = "rank{rank}_oom"
 
 _OOM_PAGES = {
     "_trace_plot.html": _page.of,
@@ -85,10 +88,13 @@ class OOMObserver(Callback):
     report`; PREFIX_trace_plot.html, memory over time; PREFIX_segment_plot.html, where
     each block lay; PREFIX_segment_flamegraph.svg and PREFIX_memory_flamegraph.svg, which
     calls held it.  They are of the first time in a run, and, with _last in the prefix, of
-    the last.  torch's error is unchanged, and the run goes on if the
-    program catches it.
+    the last, whose fields are those of the first.  torch's error is unchanged, and the run
+    goes on if the program catches it.
 
-    Raises, at the start of the training, FileExistsError for a folder that is not empty.
+    files: the paths of what was written.
+
+    Raises, at the start of the training, FileExistsError for a folder that is not empty,
+    but for a run that is resumed.
     With a model on the CPU it does nothing, after a warning.
     """
 
@@ -96,7 +102,7 @@ class OOMObserver(Callback):
         self,
         max_entries: int = 100_000,
         folder: str = "{run_name}/torch_traces",
-        filename: str = "rank{rank}_oom",
+        filename: str = _OOM_NAME,
         remote_file_name: str | None = "{run_name}/oom_traces/rank{rank}_oom",
         overwrite: bool = False,
     ) -> None:
@@ -112,6 +118,14 @@ class OOMObserver(Callback):
         # Made here, so that invalid arguments raise here.
         self._snapshot = MemorySnapshot(max_entries=max_entries, source="cuda")
         self._watch = self._state = self._logger = None
+        self._first = None  # the training's progress at the first
+        self._beside = ""  # the end of names beside those of an earlier run
+        self._files: dict[str, None] = {}
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of the files of this run, in the order in which they were written."""
+        return list(self._files)
 
     def init(self, state: Any, logger: Any) -> None:
         """Makes the folder and begins to record.  Raises as documented at the class."""
@@ -122,6 +136,8 @@ class OOMObserver(Callback):
         self._folder = prepare_folder(self.folder, state.run_name, self.overwrite)
         self._state, self._logger = state, logger
         self._sent = set()
+        self._first, self._beside, self._files = None, "", {}
+        make_uploader(self.remote_file_name, state, logger)
         with self._guard("it is off for this run"):
             self._snapshot.start()
             self._watch = _OomWatch(self)
@@ -139,24 +155,39 @@ class OOMObserver(Callback):
 
     def _write_files(self, recording, last):
         """Writes and uploads the files; returns the prefix of their paths."""
-        reached, run_name = progress(self._state), self._state.run_name
-        ending = "_last" if last else ""
-        filename = names.fill(self.filename, reached, run_name=run_name)
-        filename += names.apart(self.folder, self.filename) + ending
+        run_name = self._state.run_name
+        if self._first is None:
+            # Fields that tell one from another would make files of all.
+            self._first = progress(self._state)
+        filename = names.fill(self.filename, self._first, run_name=run_name)
+        filename += names.apart(self.folder, self.filename)
         prefix = names.inside(self._folder, filename)
+        ending = "_last" if last else ""
+        if not self.overwrite and not self._files:
+            # Of the run that this one resumes.
+            prefix, self._beside = names.unused(prefix, ["_snapshot.pickle", *_OOM_PAGES])
+        else:
+            prefix += self._beside
+        prefix += ending
         os.makedirs(os.path.dirname(prefix), exist_ok=True)
         remote = self.remote_file_name
         if remote is not None:
-            remote = names.remote(remote, self.filename, reached, run_name=run_name)
-            remote += ending
+            remote = names.remote(
+                remote, self.filename, self._first, default=_OOM_NAME, run_name=run_name
+            )
+            remote += self._beside + ending
         # If not even this can be written, the watch reports it.
         recording.write_pickle(prefix + "_snapshot.pickle", True)
-        self._upload(prefix, remote, "_snapshot.pickle")
+        self._written(prefix, remote, "_snapshot.pickle")
         for kind, page in _OOM_PAGES.items():
             with self._guard(f"{kind} was not written"):
                 _core.write_file(prefix + kind, page(recording))
-                self._upload(prefix, remote, kind)
+                self._written(prefix, remote, kind)
         return prefix
+
+    def _written(self, prefix, remote, kind):
+        self._files[prefix + kind] = None
+        self._upload(prefix, remote, kind)
 
     def _upload(self, prefix, remote, kind):
         if remote is None:

@@ -1,11 +1,11 @@
 """memlab in the Trainer of Hugging Face Transformers, and in Trainers that derive from it.
 
-    from memlab.callbacks.huggingface import MemoryMonitorCallback, MemorySnapshotCallback
+    from memlab.callbacks.huggingface import MemoryMonitor, MemorySnapshot
 
-    Trainer(..., callbacks=[MemorySnapshotCallback(), MemoryMonitorCallback()])
+    Trainer(..., callbacks=[MemorySnapshot(), MemoryMonitor()])
 
-MemorySnapshotCallback records a window of the training, MemoryMonitorCallback logs
-figures.  Owns the translation from the Trainer's events, arguments and state to these.
+MemorySnapshot records a window of the training, MemoryMonitor logs figures.  Both have an
+older name too, which ends in Callback.  Owns the translation from the Trainer's events, arguments and state to these.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import time
 from transformers import TrainerCallback
 from transformers.trainer_callback import CallbackHandler
 
-from memlab._errors import tell
 from memlab._files import times
 from memlab._monitor import metrics
-from memlab._record.memory_snapshot import MemorySnapshot
+from memlab._record import memory_snapshot
+from memlab._record.windowed import OfSnapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-__all__ = ["MemoryMonitorCallback", "MemorySnapshotCallback"]
+__all__ = [
+    "MemoryMonitor",
+    "MemoryMonitorCallback",
+    "MemorySnapshot",
+    "MemorySnapshotCallback",
+]
 
 
 class _Count:
@@ -98,7 +103,7 @@ def _run_name(args):
 
 
 # run_name is usually a part of output_dir.
-_SIGNATURE = inspect.signature(MemorySnapshot.__init__)
+_SIGNATURE = inspect.signature(memory_snapshot.MemorySnapshot.__init__)
 _SIGNATURE = _SIGNATURE.replace(
     parameters=[
         p.replace(default="torch_traces") if p.name == "folder" else p
@@ -107,10 +112,10 @@ _SIGNATURE = _SIGNATURE.replace(
 )
 
 
-class MemorySnapshotCallback(TrainerCallback):
+class MemorySnapshot(OfSnapshot, TrainerCallback):
     """Records the memory of some training steps, and writes the recording.
 
-        Trainer(..., callbacks=[MemorySnapshotCallback()]).train()
+        Trainer(..., callbacks=[MemorySnapshot()]).train()
 
     Takes the arguments of memlab.MemorySnapshot, which mean here: a batch is a training
     step of the Trainer, an optimizer step with all of its accumulation; samples are
@@ -126,17 +131,17 @@ class MemorySnapshotCallback(TrainerCallback):
 
     Raises ValueError, TypeError or memlab.Error for invalid arguments; when
     training begins FileExistsError if the folder has files and overwrite is not set,
-    but for a resumed training, which then goes on without a recording.
+    but for a resumed training, which writes its files beside these.
     """
 
-    @functools.wraps(MemorySnapshot.__init__)
+    @functools.wraps(memory_snapshot.MemorySnapshot.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         given = _SIGNATURE.bind(self, *args, **kwargs)
         given.apply_defaults()
         _, *args = given.args
         kwargs = given.kwargs
-        self.snapshot = MemorySnapshot(*args, **kwargs)
-        if self.snapshot._window.interval.unit == "iter":
+        self.snapshot = memory_snapshot.MemorySnapshot(*args, **kwargs)
+        if self.interval.unit == "iter":
             raise ValueError(
                 "interval: a Trainer counts no iterations; give steps, '3ba', or epochs, "
                 "'1ep'"
@@ -165,7 +170,7 @@ class MemorySnapshotCallback(TrainerCallback):
         self._count.train_begins(args, state)
 
     def _open(self, args, state):
-        window = self.snapshot._window
+        window = self._window
         if window.lacks_gpu(args.device.type):
             return
         # A bool in older versions.
@@ -175,13 +180,8 @@ class MemorySnapshotCallback(TrainerCallback):
                 "interval: the Trainer counts tokens only with "
                 "TrainingArguments(include_num_input_tokens_seen='all')"
             )
-        try:
-            window.open(args.output_dir, run_name=_run_name(args))
-        except FileExistsError as error:
-            if not state.global_step:
-                raise
-            # The recording from before the checkpoint exists, and this is the same run.
-            tell(f"the resumed training is not recorded: {error}")
+        resumed = bool(state.global_step)
+        window.open(args.output_dir, resumed=resumed, run_name=_run_name(args))
 
     def on_epoch_begin(
         self,
@@ -238,14 +238,8 @@ class MemorySnapshotCallback(TrainerCallback):
         """Writes the recording if the interval has not passed."""
         self._tell("close", args, state, **kwargs)
 
-    def close(self) -> None:
-        """Writes the recording if the interval has not passed: for a program that
-        continues after an exception in train(), of which a Trainer informs no callback.
-        """
-        self.snapshot._window.close()
-
     def _tell(self, what, args, state, train_dataloader=None, **kwargs):
-        window = self.snapshot._window
+        window = self._window
         if window.over or self._count is None:
             return
         try:
@@ -273,10 +267,10 @@ def _go_first(callback):
         frame = frame.f_back
 
 
-class MemoryMonitorCallback(TrainerCallback):
+class MemoryMonitor(TrainerCallback):
     """Adds memlab.metrics() to what the Trainer logs of its training.
 
-        Trainer(..., callbacks=[MemoryMonitorCallback()])
+        Trainer(..., callbacks=[MemoryMonitor()])
 
     They are in every row with the training's loss, so every logger of the Trainer gets
     them, as TensorBoard, Weights & Biases and the console, and TrainerState.log_history
@@ -347,3 +341,7 @@ class MemoryMonitorCallback(TrainerCallback):
         self._monitor.close()
         # There may be another training.
         self._monitor = metrics.MemoryMonitor(**self._options)
+
+
+MemorySnapshotCallback = MemorySnapshot
+MemoryMonitorCallback = MemoryMonitor

@@ -22,6 +22,7 @@ from memlab._errors import tell
 from memlab._files import times
 from memlab._monitor import metrics
 from memlab._record import memory_snapshot
+from memlab._record.windowed import OfSnapshot
 from memlab.callbacks._memprofiler import profiler_hooks
 from memlab.callbacks._memprofiler.config import (
     MemProfilerCfg,
@@ -29,13 +30,18 @@ from memlab.callbacks._memprofiler.config import (
     MemProfilerHooks,
     MemProfilerSchedule,
 )
-from memlab.callbacks._memprofiler.profiler import MemProfiler, memprofilable
+from memlab.callbacks._memprofiler.profiler import (
+    MemProfiler,
+    MemProfInternalState,
+    memprofilable,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "MemProfInternalState",
     "MemProfiler",
     "MemProfilerCfg",
     "MemProfilerFuncs",
@@ -210,7 +216,7 @@ def _fraction(trainer, batch):
     return min(max(shares), 1.0) if shares else None
 
 
-class MemorySnapshot(_Callback):
+class MemorySnapshot(OfSnapshot, _Callback):
     """Records the memory of some batches of a training, and writes the recording.
 
         Trainer(callbacks=[MemorySnapshot()])
@@ -230,7 +236,7 @@ class MemorySnapshot(_Callback):
 
     Raises ValueError, TypeError or memlab.Error for invalid arguments; as
     fit() begins FileExistsError if the folder has files and overwrite is not set,
-    but for a training from a checkpoint, which then goes on without a recording.
+    but for a training from a checkpoint, which writes its files beside these.
     """
 
     @functools.wraps(memory_snapshot.MemorySnapshot.__init__)
@@ -239,7 +245,7 @@ class MemorySnapshot(_Callback):
         self.snapshot = memory_snapshot.MemorySnapshot(*args, **kwargs)
         self._arguments = args, kwargs
         self._count = None
-        if self.snapshot._window.interval.unit == "iter":
+        if self.interval.unit == "iter":
             raise ValueError(
                 "interval: Lightning counts no iterations; give batches, '3ba', or "
                 "epochs, '1ep'"
@@ -255,17 +261,11 @@ class MemorySnapshot(_Callback):
         if stage != "fit" or self._count is not None:
             return
         self._count = _Count()
-        window = self.snapshot._window
+        window = self._window
         folder, run_name = _place(trainer)
         if window.lacks_gpu(trainer.strategy.root_device.type):
             return
-        try:
-            window.open(folder, run_name=run_name)
-        except FileExistsError as error:
-            if not trainer.ckpt_path:
-                raise
-            # This is the same run, and its earlier recording exists.
-            tell(f"the resumed training is not recorded: {error}")
+        window.open(folder, resumed=bool(trainer.ckpt_path), run_name=run_name)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Counts the epoch."""
@@ -295,10 +295,10 @@ class MemorySnapshot(_Callback):
         self, trainer: Any, pl_module: Any, exception: BaseException
     ) -> None:
         """As on_train_end(), whatever ended the training."""
-        self.snapshot._window.close()
+        self._window.close()
 
     def _tell(self, trainer, what, count, ended=1):
-        window = self.snapshot._window
+        window = self._window
         if window.over or self._count is None:
             return
         try:
@@ -321,7 +321,7 @@ class MemoryMonitor(_Callback):
     memlab.MemoryMonitor, and both work without a logger.
 
     Raises ValueError, TypeError or memlab.Error for invalid arguments.
-    Nothing is logged while the model is not on a GPU.
+    Nothing is logged while the model is not on a GPU; the end of the training says so.
     """
 
     def __init__(
@@ -331,6 +331,7 @@ class MemoryMonitor(_Callback):
         self._places = tensorboard, prometheus
         self._sinks = metrics.Sinks(*self._places)
         self._failed = False
+        self._why_not = ""  # why nothing is logged
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins anew: another training ended the sinks, or this process was forked."""
@@ -348,7 +349,12 @@ class MemoryMonitor(_Callback):
                 return
             device = trainer.strategy.root_device
             if device.type != "cuda":
+                self._why_not = f"the model is on {device.type}"
                 return
+            if not trainer.loggers and self._places == (None, None):
+                self._why_not = (
+                    "the Trainer has no logger; give it one, or tensorboard= or prometheus="
+                )
             found = metrics.metrics(device)
             step = trainer.fit_loop.epoch_loop._batches_that_stepped
             for logger in trainer.loggers if found else ():
@@ -359,8 +365,11 @@ class MemoryMonitor(_Callback):
             tell(f"no memory metrics are logged: {type(error).__name__}: {error}")
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Flushes the sinks."""
+        """Flushes the sinks, and tells why nothing was logged."""
         self._sinks.close()
+        if self._why_not:
+            tell(f"MemoryMonitor logged nothing: {self._why_not}")
+            self._why_not = ""
 
     def on_exception(
         self, trainer: Any, pl_module: Any, exception: BaseException

@@ -13,6 +13,7 @@ import functools
 import os
 import sys
 import threading
+from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,11 +29,28 @@ _local = threading.local()
 _under_way = []
 
 
+class MemoryInfo(NamedTuple):
+    """The memory of a process in bytes, with psutil's names."""
+
+    rss: int
+    vms: int
+    shared: int
+    text: int
+    lib: int
+    data: int
+    dirty: int
+
+
+def memory_info() -> MemoryInfo:
+    """This process's memory, as psutil.Process().memory_info()."""
+    with open("/proc/self/statm", "rb") as file:
+        size, resident, *others = (int(part) * _PAGE for part in file.read().split())
+    return MemoryInfo(resident, size, *others)
+
+
 def host_memory() -> tuple[int, int]:
     """This process's resident and virtual memory in bytes, psutil's rss and vms."""
-    with open("/proc/self/statm", "rb") as file:
-        size, resident = file.read().split()[:2]
-    return int(resident) * _PAGE, int(size) * _PAGE
+    return memory_info()[:2]
 
 
 def _storages(tensor) -> Iterator[Any]:

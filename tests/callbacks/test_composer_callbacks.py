@@ -250,10 +250,10 @@ def test_five_files_at_an_out_of_memory(failing):
     prefix = "torch_traces/deep/rank0.5_oom"
     assert failing.begun == []
     assert sorted(remote for remote, _, _, _ in failing.first) == [
-        f"r/oom_traces/rank0_oom{ending}" for ending in OOM_FILES
+        f"r/oom_traces/rank0.5_oom{ending}" for ending in OOM_FILES
     ]
     for remote, path, overwrite, size in failing.first:
-        ending = remote.removeprefix("r/oom_traces/rank0_oom")
+        ending = remote.removeprefix("r/oom_traces/rank0.5_oom")
         assert path == str(failing.folder / "r" / f"{prefix}{ending}")
         assert not overwrite and size > 1000
         assert stat.S_IMODE(os.stat(path).st_mode) == NEW
@@ -290,7 +290,7 @@ def test_the_first_and_the_last_out_of_memory_stay(failing):
     assert [remote for remote, _, _, _ in failing.last[:5]] == [
         remote for remote, _, _, _ in failing.last[5:]
     ]
-    assert failing.last[0][0].startswith("r/oom_traces/rank0_oom_last_")
+    assert failing.last[0][0].startswith("r/oom_traces/rank0.5_oom_last_")
     assert [overwrite for _, _, overwrite, _ in failing.last] == [False] * 5 + [True] * 5
     # None after the trainer closed.
     assert failing.uploads == 15
@@ -496,8 +496,9 @@ def test_two_ranks(program):
     assert told.ooms == sorted(f"a{r}{e}" for r in ("", "_rank1") for e in OOM_FILES)
     for rank, uploads in zip(
         told.ranks,
-        [["up/a.json", "up/0.html", "b/a_snapshot.pickle"],
-         ["up/a_rank1.json", "up/1.html", "b/a_rank1_snapshot.pickle"]],
+        # Those of the second window leave the first ones' alone.
+        [["up/a_2.json", "up/0_2.html", "b/a_snapshot.pickle"],
+         ["up/a_rank1_2.json", "up/1_2.html", "b/a_rank1_snapshot.pickle"]],
         strict=True,
     ):  # fmt: skip
         assert rank["uploads"] == uploads

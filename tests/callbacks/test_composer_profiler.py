@@ -281,11 +281,14 @@ for number, (options, epochs, batches, fits) in enumerate(CASES):
     del records[:]
     for _ in range(fits):
         trainer.fit()
-    trainer.close()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        trainer.close()
     logged.append([
         "".join(letter[state] for state in trainer.logger.traces),
         records[:],
-        sorted(int(name.split(".")[1]) for name in files(f"f{number}"))])
+        sorted(int(name.split(".")[1]) for name in files(f"f{number}")),
+        [str(w.message) for w in said if "nothing was recorded" in str(w.message)]])
 tell(logged=logged)
 """
 
@@ -348,6 +351,9 @@ def test_tables_are_of_the_last_window(with_tables, number):
     # One of each window's trace, one of its memory timeline.
     assert len(found[1]) == 2 * len(saved) + len(shown), case
     assert found[2] == saved, case
+    # A training without a window is told.
+    told = [f"in {len(states)} batch" in text for text in found[3]]
+    assert told == ([True] if states and not saved else []), case
 
 
 @pytest.mark.cuda
@@ -378,8 +384,10 @@ def test_a_model_on_the_cpu_is_profiled_too(profiled):
 
 @pytest.mark.cuda
 def test_profiling_says_nothing(profiled):
-    """No warning of memlab's, nor of a call that torch has deprecated."""
-    assert "memlab: " not in profiled.err
+    """No warning of memlab's, nor of a call that torch has deprecated; but that of a trainer
+    that closed in its warm-up, of which nothing is there."""
+    (told,) = [line for line in profiled.err.splitlines() if "memlab: " in line]
+    assert "nothing was recorded: the schedule has no window in 1 batch" in told
     assert "eprecat" not in profiled.err
 
 

@@ -139,6 +139,18 @@ it = trainer("twice", twice)
 it.train()
 it.train()
 
+# ---- Callbacks of another trainer ----
+said["wrong"] = []
+for wrong in memlab.MemorySnapshot(), memlab.MemoryMonitor():
+    try:
+        trainer("wrong", wrong)
+    except AttributeError as error:
+        said["wrong"].append(str(error))
+said["names"] = [
+    huggingface.MemorySnapshot is MemorySnapshotCallback,
+    huggingface.MemoryMonitor is MemoryMonitorCallback,
+]
+
 # ---- Numbers ----
 losses = [[row["loss"] for row in train(name, options=cpu, **more).state.log_history[:-1]]
           for name, more in (("no_gpu", {}), ("cpu", {"source": "cpu"}))]
@@ -212,7 +224,8 @@ def ran(device_environment, tmp_path_factory):
     done = warm.run(script, env=device_environment, cwd=folder, timeout=300)
     said = [line for line in done.stdout.splitlines() if line.startswith('{"default"')]
     assert said and done.returncode == 1, done.stdout + done.stderr
-    assert "OutOfMemoryError" in done.stderr.splitlines()[-1]
+    error, files = done.stderr.splitlines()[-2:]
+    assert "OutOfMemoryError" in error and "wrote out/crashed/torch_traces" in files
     console = done.stdout.split("---- console ----\n")[1]
     return SimpleNamespace(said=json.loads(said[0]), console=console, out=folder / "out")
 
@@ -305,13 +318,15 @@ def test_overwrite_keeps_what_is_there(ran):
     ]
 
 
-def test_a_resumed_training_goes_on_without_a_second_recording(ran):
+def test_a_resumed_training_goes_on_where_there_are_files(ran):
     assert files(ran.out / "begun/torch_traces") == pair("rank0.4.memory_snapshot")
     assert ran.said["begun"]["error"] is None
     assert ran.said["begun"]["steps"] == 5
-    [warning] = ran.said["begun"]["warned"]
-    assert warning.startswith("memlab: the resumed training is not recorded: ")
-    assert "overwrite=True" in warning
+    beside, nothing = ran.said["begun"]["warned"]
+    assert "is not empty; " in beside
+    assert "The resumed training writes its files beside what is there" in beside
+    # It has one step, and the recording begins after that.
+    assert nothing.startswith("memlab: nothing was recorded: the training ended after 1 b")
 
 
 def test_a_training_that_was_stopped_before_its_window_is_recorded_when_resumed(ran):
@@ -379,6 +394,15 @@ def test_files_are_sent_to_uris(ran):
         f"{name}/{n}" for name in ("sent", "pickled", "copied") for n in pair("rank0.2")
     )
     assert ran.said["summary"].startswith("Peak on cuda:0: ")
+
+
+def test_callbacks_of_another_trainer_say_which_import_is_right(ran):
+    place = "write: from memlab.callbacks.huggingface import"
+    snapshot, monitor = ran.said["wrong"]
+    assert snapshot.endswith(f"{place} MemorySnapshot")
+    assert monitor.endswith(f"{place} MemoryMonitor")
+    assert ": memlab.MemorySnapshot is not for Transformers; " in snapshot
+    assert ran.said["names"] == [True, True]
 
 
 def test_it_is_a_callback_with_the_arguments_of_memory_snapshot(ran):

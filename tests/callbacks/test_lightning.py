@@ -95,10 +95,18 @@ def test_a_folder_that_has_files(found):
     resumed, on_cpu = found["setups"]
     pattern = r"torch_traces is not empty; \S*rank0\.2\.memory_snapshot\.html exists\."
     assert re.search(pattern, found["exists"]) and re.search(pattern, resumed)
-    assert "the resumed training is not recorded" in resumed
+    assert "The resumed training writes its files beside what is there" in resumed
     assert on_cpu.startswith(
         "The memory snapshot only works on CUDA devices, but the model is on cpu."
     )
+
+
+def test_callbacks_of_another_trainer_say_which_import_is_right(found):
+    snapshot, monitor = found["wrong"]
+    place = "write: from memlab.callbacks.lightning import"
+    assert ": memlab.MemorySnapshot is not for Lightning; " in snapshot
+    assert snapshot.endswith(f"{place} MemorySnapshot")
+    assert monitor.endswith(f"{place} MemoryMonitor")
 
 
 def test_a_copy_has_the_same_arguments(found):
@@ -116,6 +124,12 @@ def test_what_a_logger_refuses_is_told_once(found):
     assert found["refused"] == [
         "memlab: no memory metrics are logged: OSError: no room"
     ]
+
+
+def test_why_nothing_was_logged_is_told(found):
+    on_cpu, nowhere = found["silent"]
+    assert on_cpu.endswith("MemoryMonitor logged nothing: the model is on cpu")
+    assert "MemoryMonitor logged nothing: the Trainer has no logger" in nowhere
 
 
 def test_another_training_has_the_endpoint_too(found):

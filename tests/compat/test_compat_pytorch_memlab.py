@@ -1,9 +1,15 @@
 """Scripts written for pytorch_memlab, with one import line changed."""
 
 import re
+import subprocess
+import sys
+import types
 
 import pytest
 from cuda_here import has_gpu
+
+import memlab
+import memlab.compat.pytorch_memlab
 
 IMPORT = """\
 from memlab.compat.pytorch_memlab import (
@@ -165,9 +171,75 @@ def test_every_name_is_answered():
         "load_ipython_extension",
         "profile",
         "profile_every",
+        "provide",
         "set_target_gpu",
     }
     import memlab
 
     for name in compat.__all__:
         assert getattr(compat, name) is getattr(memlab, name)
+
+
+# As torch_geometric.profile does it, of which `profileit` measures a model's forward.
+THIRD_PARTY = """
+def read_from_memlab(line_profiler):
+    from pytorch_memlab.line_profiler.line_records import LineRecords
+    stats = ["allocated_bytes.all.peak", "reserved_bytes.all.peak", "active_bytes.all.peak"]
+    records = LineRecords(line_profiler._raw_line_records, line_profiler._code_infos)
+    found = records.display(None, stats)._line_records
+    return [x / 1024 for x in found.values.max(axis=0).tolist()]
+
+def profileit(func):
+    def wrapper(model):
+        from pytorch_memlab import LineProfiler
+        profiler = LineProfiler(target_gpu=0)
+        profiler.enable()
+        profiler.add_function(type(model).forward)
+        func(model)
+        profiler.disable()
+        return read_from_memlab(profiler), profiler.display()
+    return wrapper
+
+class Model(torch.nn.Module):
+    def forward(self):
+        a = torch.empty(40 * 1024, dtype=torch.uint8, device="cuda")
+        return torch.empty(8 * 1024, dtype=torch.uint8, device="cuda")
+
+figures, tables = profileit(lambda model: model())(Model())
+print(figures)
+assert "## Model.forward" in str(tables)
+"""
+
+
+@pytest.mark.cuda
+def test_others_that_import_pytorch_memlab(phantom_run):
+    provide = "import memlab.compat.pytorch_memlab as it, torch\nit.provide()\n"
+    assert phantom_run(provide + THIRD_PARTY).stdout == "[48.0, 2048.0, 48.0]\n"
+
+
+def test_the_modules_are_pytorch_memlabs():
+    program = """
+import memlab.compat.pytorch_memlab as it
+it.provide()
+it.provide()
+import pytorch_memlab, pytorch_memlab.courtesy, pytorch_memlab.mem_reporter, memlab
+from pytorch_memlab.line_profiler import LineProfiler, profile, profile_every
+from pytorch_memlab.line_profiler.line_profiler import DEFAULT_COLUMNS
+from pytorch_memlab.line_profiler.profile import clear_global_line_profiler
+from pytorch_memlab.line_profiler.line_records import RecordsDisplay
+from pytorch_memlab.utils import readable_size
+assert readable_size(1536) == "1.50K"
+assert pytorch_memlab is it and issubclass(LineProfiler, memlab.LineProfiler)
+assert pytorch_memlab.courtesy.Courtesy is memlab.Courtesy
+assert pytorch_memlab.mem_reporter.MemReporter is memlab.MemReporter
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_original_stays_where_it_is_imported(monkeypatch):
+    original = types.ModuleType("pytorch_memlab")
+    original.__file__ = "/elsewhere/pytorch_memlab/__init__.py"
+    monkeypatch.setitem(sys.modules, "pytorch_memlab", original)
+    with pytest.raises(memlab.Error, match="imported already, from /elsewhere/pytorch"):
+        memlab.compat.pytorch_memlab.provide()
+    assert sys.modules["pytorch_memlab"] is original

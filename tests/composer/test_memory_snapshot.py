@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 WINDOWS = """
@@ -67,7 +69,8 @@ fit("fails", fails=2)
 fit("file", file="{run_name}/events{rank}.mlab", interval=1)
 answers["events"] = os.path.exists("file/events0.mlab")
 
-# Refused before the training; Composer then has no trainer.
+# Refused before the training, unless that goes on from a checkpoint; Composer then has no
+# trainer.
 try:
     trainer(memlab.MemorySnapshot(), run_name="defaults")
 except FileExistsError as error:
@@ -149,6 +152,117 @@ def test_windows_in_the_real_trainer(composer_run):
     assert not answers["cpu folder"]
 
 
+UPLOADS = """
+import glob, json, os, shutil, warnings
+import memlab
+from composer.utils import file_helpers
+from composer.loggers import remote_uploader_downloader as remote
+from composer.utils.object_store.object_store import ObjectStore
+from memlab.callbacks.composer import OOMObserver
+from small_trainer import trainer
+
+class Folder(ObjectStore):
+    # A bucket that is a folder, in threads in place of processes.
+    def __init__(self, **options):
+        pass
+    def get_uri(self, name):
+        return f"s3://bucket/{name}"
+    def get_object_size(self, name):
+        try:
+            return os.path.getsize(f"bucket/{name}")
+        except OSError:
+            raise FileNotFoundError(name) from None
+    def upload_object(self, object_name, filename, callback=None):
+        os.makedirs(os.path.dirname(f"bucket/{object_name}"), exist_ok=True)
+        shutil.copy(filename, f"bucket/{object_name}")
+
+remote.build_remote_backend = lambda name, options: Folder()
+remote.validate_credentials = lambda backend, name: None
+real = remote.RemoteUploaderDownloader.__init__
+remote.RemoteUploaderDownloader.__init__ = lambda self, *args, **options: real(
+    self, *args, **{**options, "use_procs": False})
+
+def run(name, *callbacks, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made = trainer(list(callbacks), run_name=name, **options)
+        made.fit()
+        kinds = [type(d).__name__ for d in made.logger.destinations]
+        made.close()
+    told = [str(w.message) for w in caught if "memlab" in str(w.message)]
+    stored = glob.glob("bucket/**/*.*", recursive=True)
+    return kinds, sorted(os.path.relpath(p, "bucket") for p in stored), told
+
+uri = "s3://bucket/traces/{run_name}"
+snapshot = dict(remote_file_name=uri)
+answers = {"first": run("a", memlab.MemorySnapshot(**snapshot), OOMObserver(
+    folder="oom", remote_file_name=uri))}
+# Another machine, where the folder has no files and the bucket has: the run goes on.
+shutil.rmtree("a")
+shutil.rmtree("oom")
+answers["again"] = run("a", memlab.MemorySnapshot(**snapshot))
+# A store that refuses: told, and the run goes on.
+def refuses(self, object_name, filename, callback=None):
+    raise PermissionError("no")
+Folder.upload_object = refuses
+answers["refused"] = run("b", memlab.MemorySnapshot(**snapshot))
+# No credentials.
+def invalid(backend, name):
+    raise ValueError("secret")
+remote.validate_credentials = invalid
+answers["invalid"] = run("c", memlab.MemorySnapshot(**snapshot))
+
+# The same run from its checkpoint: beside what is there.
+first = trainer([memlab.MemorySnapshot()], run_name="d", save_folder="{run_name}/kept",
+                max_duration="6ba")
+first.fit()
+first.close()
+arguments = {
+    "load": dict(load_path="d/kept/latest-rank0.pt"),
+    "autoresume": dict(autoresume=True, save_folder="{run_name}/kept",
+                       save_latest_filename="latest-rank{rank}.pt"),
+}
+for name, more in arguments.items():
+    answers[name] = run("d", memlab.MemorySnapshot(interval=1), OOMObserver(), 
+                        max_duration="10ba", **more)[2]
+answers["files"] = sorted(os.listdir("d/torch_traces"))
+try:
+    trainer([memlab.MemorySnapshot()], run_name="d")
+except FileExistsError as error:
+    answers["refuses"] = str(error)
+print("ANSWERS" + json.dumps(answers))
+"""
+
+
+def test_composers_uploader_and_a_resumed_run(composer_run):
+    done = composer_run(UPLOADS)
+    answers = json.loads(done.stdout.partition("ANSWERS")[2])
+    stem = "traces/a/rank0.4.memory_snapshot"
+    pair = [f"{stem}.html", f"{stem}.pickle"]
+    uploader = ["RemoteUploaderDownloader"]
+    # One for both callbacks, and no package of memlab's.
+    assert answers["first"] == [uploader, pair, []]
+    kinds, stored, told = answers["again"]
+    beside = [f"{stem}_2.html", f"{stem}_2.pickle"]
+    assert kinds == uploader and stored == sorted(pair + beside)
+    assert len(told) == 2 and all("is in the bucket already" in text for text in told)
+    (text,) = answers["refused"][2]
+    assert "Composer's uploader of memlab's files failed: PermissionError" in text
+    kinds, _, told = answers["invalid"]
+    assert kinds == [] and "cannot be used: ValueError" in told[0]
+    assert not any("secret" in text for text in told)
+
+    for name in "load", "autoresume":
+        told = answers[name]
+        assert told and all("The resumed training writes its files beside" in t for t in told)
+    assert [name for name in answers["files"] if name.endswith("pickle")] == [
+        "rank0.4.memory_snapshot.pickle",
+        "rank0.8.memory_snapshot.pickle",
+        "rank0.8.memory_snapshot_2.pickle",
+    ]
+    assert answers["refuses"].startswith("d/torch_traces is not empty; ")
+
+
 def test_time_strings_are_composers_own():
     """What both accept means the same."""
     from composer.core import Time
@@ -183,15 +297,35 @@ def test_names_are_composers_own(monkeypatch):
         assert _names.remote_key(uri) == parse_uri(uri)[2].lstrip("/")
 
 
-def test_composer_asks_for_no_base_class():
-    """An engine and a state take what has the methods of a callback."""
-    from composer.core import Callback, Event
+def test_it_is_composers_callback_in_either_order_of_import():
+    for order in "composer, memlab", "memlab, composer":
+        program = (
+            f"import {order}, memlab.callbacks.composer as ours, composer.profiler\n"
+            "for kind in (memlab.MemorySnapshot, ours.OOMObserver, ours.MemoryMonitor,\n"
+            "             ours.TorchProfiler, ours.Profiler):\n"
+            "    assert issubclass(kind, composer.Callback), kind\n"
+            "assert isinstance(memlab.MemorySnapshot(), composer.Callback)\n"
+            "assert issubclass(ours.Profiler, composer.profiler.Profiler)\n"
+            "class Good(memlab.MemorySnapshot, composer.Callback): pass\n"
+            "try:\n"
+            "    class Bad(composer.Callback, memlab.MemorySnapshot): pass\n"
+            "except TypeError as error:\n"
+            "    print(error)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True
+        )
+        assert done.stdout.endswith("write class Bad(MemorySnapshot, Callback)\n"), done.stderr
+
+
+def test_it_has_the_methods_of_a_callback():
+    """An engine and a state take what has these."""
+    from composer.core import Event
 
     import memlab
 
     theirs = {event.value for event in Event} | {"run_event", "close", "post_close"}
     mine = memlab.MemorySnapshot
-    assert not issubclass(mine, Callback)
     assert {name for name in theirs if hasattr(mine, name)} >= {
         "run_event", "init", "batch_start", "batch_end", "epoch_end", "iteration_end",
         "fit_end", "close", "post_close",

@@ -222,8 +222,8 @@ def test_no_bridge_is_built_for_a_figure(monkeypatch, tmp_path):
     ("options", "error", "words"),
     [
         ({"every": 0}, ValueError, "every must be at least 1, not 0"),
-        ({"every": True}, ValueError, "every must be at least 1"),
-        ({"every": 1.5}, ValueError, "every must be at least 1"),
+        ({"every": True}, ValueError, "every must be an integer of at least 1"),
+        ({"every": 1.5}, ValueError, "every must be an integer of at least 1"),
         ({"device": "cpu"}, ValueError, "device must be a GPU"),
         ({"prometheus": 65536}, ValueError, "prometheus must have a port"),
         ({"prometheus": "9400"}, ValueError, "'HOST:PORT'"),

@@ -187,9 +187,9 @@ def check_files(model, rank, snapshot):
         equal(name, bool(yaml.safe_load((folder / name).read_text())), True)
     pair = [f"rank{rank}.4.memory_snapshot.{ending}" for ending in ("pickle", "html")]
     equal(
-        "recording", [os.path.basename(path) for path in snapshot._window.files], pair
+        "recording", [os.path.basename(path) for path in snapshot.files], pair
     )
-    with open(snapshot._window.files[0], "rb") as file:
+    with open(snapshot.files[0], "rb") as file:
         equal("events", len(pickle.load(file)["device_traces"][rank]) > 0, True)
     left = [
         n for m in model.modules() for n in vars(m) if n.startswith(("npp_", "rss_"))

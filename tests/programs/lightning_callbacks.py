@@ -34,15 +34,23 @@ import pytorch_lightning  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
+import memlab  # noqa: E402
 import memlab.callbacks.lightning as callbacks  # noqa: E402
 
-found["bases"] = [[c.__module__ for c in callbacks.MemorySnapshot.__mro__[2:-1]]]
+
+def bases():
+    """The modules of MemorySnapshot's bases that are Lightning's."""
+    modules = [c.__module__ for c in callbacks.MemorySnapshot.__mro__]
+    return [m for m in modules if m.endswith(".callbacks.callback")]
+
+
+found["bases"] = [bases()]
 
 import lightning.pytorch  # noqa: E402
 from lightning.pytorch.loggers import CSVLogger  # noqa: E402
 
 callbacks = importlib.reload(callbacks)
-found["bases"].append([c.__module__ for c in callbacks.MemorySnapshot.__mro__[2:-1]])
+found["bases"].append(bases())
 
 
 def model_of(package):
@@ -153,7 +161,7 @@ trainer.fit(net, rows, rows)
 found["windows"] = {
     name: [
         os.path.relpath(p, "logs/lightning_logs/version_0")
-        for p in c.snapshot._window.files
+        for p in c.files
     ]
     for name, c in {**windows, "default": default}.items()
 }
@@ -228,7 +236,7 @@ fake.strategy.root_device = torch.device("cpu")
 callbacks.MemorySnapshot().setup(fake, net, "fit")
 found["setups"] = list(told)
 copy = pickle.loads(pickle.dumps(callbacks.MemorySnapshot(2, interval="5ba")))
-found["copy"] = [copy.snapshot._window._skip, str(copy.snapshot._window.interval)]
+found["copy"] = [copy.skip_batches, str(copy.interval)]
 
 # What loggers do not take is told once.
 told.clear()
@@ -252,6 +260,21 @@ trainer_of(lightning.pytorch, *fast, fast_dev_run=3, default_root_dir="fast").fi
     Model(), rows
 )
 found["fast"] = files("fast")
+
+# So is why nothing was logged.
+told.clear()
+for options in {"accelerator": "cpu", "logger": CSVLogger("cpu")}, {"logger": False}:
+    silent = callbacks.MemoryMonitor()
+    trainer_of(lightning.pytorch, silent, max_epochs=1, **options).fit(Model(), rows)
+found["silent"] = [text for text in told if "memlab" in text]
+
+# Callbacks of another trainer say which import is right.
+found["wrong"] = []
+for wrong in memlab.MemorySnapshot(), memlab.MemoryMonitor():
+    try:
+        trainer_of(lightning.pytorch, wrong, logger=False).fit(Model(), rows)
+    except AttributeError as error:
+        found["wrong"].append(str(error))
 
 # The Trainer of the other package.
 Model = model_of(pytorch_lightning)

@@ -57,6 +57,11 @@ def test_functions_behave_as_torchs(phantom_run):
 
 
 @pytest.mark.cuda
+def test_further_arguments_and_names_are_torchs(phantom_run):
+    phantom_run(PROGRAMS / "history_arguments.py")
+
+
+@pytest.mark.cuda
 def test_recording_may_begin_before_cuda(phantom_run):
     phantom_run(PROGRAMS / "early.py")
 
@@ -120,8 +125,9 @@ def test_signatures_are_torchs(torch):
         if public.parameters[name].default != ours.parameters[name].default
     ]
     assert changed == ["stacks"], "the dear default is the only one that differs"
-    name = "filename"
-    assert (
-        inspect.signature(memlab._dump_snapshot).parameters[name].default
-        == inspect.signature(torch.cuda.memory._dump_snapshot).parameters[name].default
-    )
+    names = "_dump_snapshot", "_snapshot", "_save_segment_usage", "_save_memory_usage"
+    for name in names:
+        theirs = inspect.signature(getattr(torch.cuda.memory, name)).parameters
+        ours = inspect.signature(getattr(memlab, name)).parameters
+        assert list(ours)[: len(theirs)] == list(theirs)
+        assert all(ours[n].default == theirs[n].default for n in theirs)

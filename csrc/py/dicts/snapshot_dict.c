@@ -214,7 +214,7 @@ release(PyObject **objects, size_t count)
 }
 
 static PyObject *
-make_snapshot(maker *m)
+make_snapshot(maker *m, unsigned options)
 {
     const ml_recording *recording = m->recording;
     m->strings = ml_alloc_zeroed(recording->string_count, sizeof(PyObject *));
@@ -228,7 +228,7 @@ make_snapshot(maker *m)
     /* No object here is garbage yet, and the collector would visit all of them
      * repeatedly. */
     int collecting = PyGC_Disable();
-    ml_torch_schema_build(recording, 0, &m->builder);
+    ml_torch_schema_build(recording, options, &m->builder);
     if (collecting) {
         PyGC_Enable();
     }
@@ -239,7 +239,7 @@ make_snapshot(maker *m)
 }
 
 PyObject *
-ml_py_snapshot(const ml_recording *recording)
+ml_py_snapshot(const ml_recording *recording, unsigned options)
 {
     maker m = {.recording = recording,
                .builder = {.open = open_container,
@@ -252,7 +252,7 @@ ml_py_snapshot(const ml_recording *recording)
                            .text = put_text,
                            .recall = recall,
                            .keep = keep}};
-    PyObject *snapshot = make_snapshot(&m);
+    PyObject *snapshot = make_snapshot(&m, options);
     release(m.stack, m.depth);
     release(m.strings, recording->string_count);
     release(m.shared[ML_SHARED_FRAME], recording->frame_count);

@@ -9,8 +9,8 @@
 #include "core/recording/recording.h"
 
 /* New reference: equal to loading the pickle that ml_pickle_write makes of RECORDING
- * without options, with the same objects shared.  NULL with MemoryError, or
- * UnicodeDecodeError for an invalid string. */
-PyObject *ml_py_snapshot(const ml_recording *recording);
+ * with OPTIONS, of ML_PICKLE_SKIP only, with the same objects shared.  NULL with
+ * MemoryError, or UnicodeDecodeError for an invalid string. */
+PyObject *ml_py_snapshot(const ml_recording *recording, unsigned options);
 
 #endif

@@ -99,15 +99,59 @@ recording_code_lines(PyObject *op, PyObject *Py_UNUSED(ignored))
     return ml_py_code_lines(ml_recording_of(op));
 }
 
-PyDoc_STRVAR(to_dict_doc,
-             "to_dict($self, /)\n--\n\n"
-             "The recording as torch.cuda.memory._snapshot() would give it, a dict.\n\n"
-             "Sizes in bytes, times in unix microseconds. Raises MemoryError.");
+/* The options that leave out the events of actions in NAMES, a sequence of str, or
+ * NULL.  0, or -1 with TypeError or ValueError. */
+static int
+parse_skipped(PyObject *names, unsigned *options)
+{
+    *options = 0;
+    if (names == NULL) {
+        return 0;
+    }
+    PyObject *items = PySequence_Fast(names, "actions to skip must be a sequence");
+    if (items == NULL) {
+        return -1;
+    }
+    int result = 0;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items) && result == 0; i++) {
+        const char *name = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(items, i));
+        unsigned action = 0;
+        while (name != NULL && action < ML_ACTION_OTHER &&
+               strcmp(ml_action_text(action), name) != 0) {
+            action++;
+        }
+        if (name == NULL || action == ML_ACTION_OTHER) {
+            if (name != NULL) {
+                PyErr_Format(PyExc_ValueError, "unknown action: %s", name);
+            }
+            result = -1;
+        }
+        else {
+            *options |= ML_PICKLE_SKIP(action);
+        }
+    }
+    Py_DECREF(items);
+    return result;
+}
+
+PyDoc_STRVAR(
+    to_dict_doc,
+    "to_dict($self, skipped=(), /)\n--\n\n"
+    "The recording as torch.cuda.memory._snapshot() would give it, a dict.\n\n"
+    "Without the events of actions in SKIPPED, such as 'alloc'. Sizes in bytes, "
+    "times\n"
+    "in unix microseconds. Raises MemoryError, ValueError for an unknown action.");
 
 static PyObject *
-recording_to_dict(PyObject *op, PyObject *Py_UNUSED(ignored))
+recording_to_dict(PyObject *op, PyObject *args)
 {
-    return ml_py_snapshot(ml_recording_of(op));
+    PyObject *names = NULL;
+    unsigned options;
+    if (!PyArg_ParseTuple(args, "|O:to_dict", &names) ||
+        parse_skipped(names, &options) < 0) {
+        return NULL;
+    }
+    return ml_py_snapshot(ml_recording_of(op), options);
 }
 
 /* ---- Files ---- */
@@ -132,21 +176,29 @@ write_pickle_job(void *context, ml_outfile *file)
 
 PyDoc_STRVAR(
     write_pickle_doc,
-    "write_pickle($self, path, extras, /)\n--\n\n"
+    "write_pickle($self, path, extras, skipped=(), /)\n--\n\n"
     "Writes a pickle that torch's viewer reads; it appears whole or not at all.\n\n"
     "path is a str, bytes or os.PathLike; extras, a bool, adds what memlab knows "
     "beyond\n"
-    "torch, under the key 'memlab'. Raises OSError, MemoryError.");
+    "torch, under the key 'memlab'; skipped, the actions whose events are left out, "
+    "not\n"
+    "with extras. Raises OSError, MemoryError, ValueError.");
 
 static PyObject *
 recording_write_pickle(PyObject *op, PyObject *args)
 {
-    PyObject *path;
+    PyObject *path, *names = NULL;
     int extras;
-    if (!PyArg_ParseTuple(args, "Op:write_pickle", &path, &extras)) {
+    unsigned options;
+    if (!PyArg_ParseTuple(args, "Op|O:write_pickle", &path, &extras, &names) ||
+        parse_skipped(names, &options) < 0) {
         return NULL;
     }
-    pickle_job job = {ml_recording_of(op), extras ? ML_PICKLE_EXTRAS : 0};
+    if (extras && options != 0) {
+        PyErr_SetString(PyExc_ValueError, "extras need the events of all actions");
+        return NULL;
+    }
+    pickle_job job = {ml_recording_of(op), extras ? ML_PICKLE_EXTRAS : options};
     return ml_py_write_whole(ml_state_of(Py_TYPE(op)), path, write_pickle_job, &job);
 }
 
@@ -422,7 +474,7 @@ static PyMethodDef recording_methods[] = {
     {"from_bytes", recording_from_bytes, METH_O | METH_CLASS, from_bytes_doc},
     {"from_file", recording_from_file, METH_O | METH_CLASS, from_file_doc},
     {"code_lines", recording_code_lines, METH_NOARGS, code_lines_doc},
-    {"to_dict", recording_to_dict, METH_NOARGS, to_dict_doc},
+    {"to_dict", recording_to_dict, METH_VARARGS, to_dict_doc},
     {"write_pickle", recording_write_pickle, METH_VARARGS, write_pickle_doc},
     ML_RECORDING_ANSWERS,
     {"page_data", recording_page_data, METH_VARARGS, page_data_doc},

@@ -12,7 +12,7 @@ import sys
 
 from memlab._errors import tell
 from memlab._files import names, store
-from memlab._record import composer_hooks
+from memlab._record import composer_hooks, composer_uploads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Callback(composer_hooks.Callback):
     def _send(self, logger, path, name, overwrite):
         """Uploads the file at PATH by LOGGER as NAME; returns whether it succeeded."""
         try:
-            composer_hooks.sender(logger)(path, name, overwrite)
+            composer_uploads.sender(logger)(path, name, overwrite)
         except FileExistsError as error:
             self._complain(
                 "a file was not uploaded and stays here; overwrite=True would replace "
@@ -68,13 +68,14 @@ def group() -> Any:
 
 
 def prepare_folder(template: str, run_name: str, overwrite: bool) -> str:
-    """Makes this rank's folder, and returns its absolute path.
+    """Makes this rank's folder, and returns its absolute path.  Called at init.
 
-    Raises FileExistsError if OVERWRITE is false and it has files, OSError if it cannot
-    be made, ValueError for a name that leads out of it.
+    Raises FileExistsError if OVERWRITE is false and it has files, unless the run is
+    resumed, which is told; OSError if it cannot be made, ValueError for a name that leads
+    out of it.
     """
     folder = os.path.abspath(names.fill(template, run_name=run_name))
     os.makedirs(folder, exist_ok=True)
     if not overwrite:
-        names.require_empty(folder)
+        names.require_empty(folder, composer_hooks.resumes())
     return folder

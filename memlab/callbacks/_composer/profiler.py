@@ -13,6 +13,7 @@ import sys
 import time
 
 from memlab._files import names
+from memlab._record.composer_hooks import stands_for
 from memlab.callbacks._composer.callback import Callback
 from memlab.callbacks._composer.schedule import ProfilerAction
 from memlab.callbacks._composer.torch_profiler import TorchProfiler
@@ -281,3 +282,6 @@ class Profiler(Callback):
     def after_load(self, state: Any, logger: Any) -> None:
         """A checkpoint was loaded: the schedule begins at its batch."""
         self.resumption_batch_idx = int(state.timestamp.batch_in_epoch)
+
+
+stands_for(Profiler, "composer.profiler.profiler", "Profiler")

@@ -14,6 +14,7 @@ import pathlib
 import re
 
 from memlab import _core
+from memlab._errors import tell
 from memlab._files import names
 from memlab._record.composer_hooks import model_device, progress
 from memlab._record.memory_snapshot import MemorySnapshot
@@ -39,13 +40,15 @@ _ROWS = 20
 _ENDING = re.compile(r"(\.pt)?(\.trace)?(\.memory|\.memory_trace)?(\.json|\.html)?(\.gz)?$")
 
 
-class _NotHtml(AssertionError, ValueError):
-    """Composer raises an AssertionError for it."""
+class FileNameError(AssertionError, ValueError):
+    """The name of a file is none of its kind; an AssertionError, as of Composer's."""
+
+    __module__ = "memlab"
 
 
 def _check_html(name, value):
     if value is not None and not value.endswith(".html"):
-        raise _NotHtml(f"{name} must end with .html, got {value}")
+        raise FileNameError(f"{name} must end with .html, got {value}")
 
 
 def torch_action(action: object) -> Any:
@@ -214,7 +217,8 @@ class TorchProfiler(Callback):
         # The program may change its working directory.
         self._start = os.getcwd()
         self._state, self._logger = state, logger
-        self._began = self._waits = False
+        self._began = self._waits = self._saved = False
+        self._ended = 0
         self._timeline = self.memory_filename is not None
 
     def batch_start(self, state: Any, logger: Any) -> None:
@@ -235,6 +239,7 @@ class TorchProfiler(Callback):
         """Advances to the next batch; saves the window that ended with this one."""
         if self._profiler is None:
             return
+        self._ended += 1
         try:
             self._step(state)
         except Exception as error:
@@ -254,6 +259,13 @@ class TorchProfiler(Callback):
             if not warming:
                 with self._guard("no tables were logged"):
                     self._log_tables(profiler)
+            if self._ended and not self._saved and not self._told:
+                batches = "1 batch" if self._ended == 1 else f"{self._ended} batches"
+                tell(
+                    f"{type(self).__name__}: nothing was recorded: the schedule has no "
+                    f"window in {batches} of the training; give it fewer to skip, to wait "
+                    "or to warm up"
+                )
         self._drop_snapshot()
         self._state = self._logger = None
 
@@ -383,6 +395,7 @@ class TorchProfiler(Callback):
     def _save(self, profiler):
         """Called by torch at the end of a window; must not raise."""
         self._batches = 0
+        self._saved = True
         snapshot, self._snapshot = self._snapshot, None
         recording = None
         if snapshot is not None:

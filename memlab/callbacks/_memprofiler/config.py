@@ -17,6 +17,7 @@ from pathlib import Path
 
 from memlab._files import names
 from memlab._native import sources
+from memlab.callbacks._memprofiler.yaml import to_safe_yaml
 
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -75,6 +76,11 @@ def resolve(name: str | Callable) -> Callable:
     if text.startswith(_THEIRS):
         text = _OURS + text[len(_THEIRS) :]
     module, _, attribute = text.rpartition(".")
+    if not module:
+        raise misconfiguration(
+            f"Unable to import and resolve specified function {text!r}: give a function, or "
+            "its dotted path, as 'package.module.function'"
+        )
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (AttributeError, ImportError, ValueError) as error:
@@ -197,6 +203,9 @@ class MemProfilerSchedule:
             _check_int(self.max_iter, 0, "max_iter")
 
 
+_INNER = MemProfilerHooks, MemProfilerFuncs, MemProfilerSchedule
+
+
 @dataclass
 class MemProfilerCfg:
     """What MemProfiler collects, of which functions, when, and where it writes it.
@@ -274,6 +283,7 @@ class MemProfilerCfg:
                 f"fsdp_mem_tracker_units must be one of {', '.join(UNITS)}, not "
                 f"{self.fsdp_mem_tracker_units!r}"
             )
+        to_safe_yaml(MemProfilerCfg, *_INNER)
         if self.enabled:
             self._settle()
 

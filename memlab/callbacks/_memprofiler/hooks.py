@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 
+from memlab._errors import tell
 from memlab.callbacks import npp_hooks
+from memlab.callbacks._memprofiler import compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,23 +32,27 @@ class Hooks:
         """Registers memory_hooks on the module and its submodules, and resets what they
         set; does nothing if they are registered.
 
-        Compiled submodules get no hooks inside, where they would break the graph.
+        Each of these modules gets mem_info_handle, a function that returns the process's
+        memory as psutil's memory_info() does, for hooks that read it.  Compiled submodules
+        get no hooks inside, where they would break the graph.
         """
         state = self._state
         if state.hook_handles:
             return
-        modules = list(_outside_compiled(self.module))
-        names = self.memprofiler_cfg.save_hook_attrs
+        modules = list(compiled.outside(self.module))
+        names = [*self.memprofiler_cfg.save_hook_attrs, "mem_info_handle"]
         for module in modules:
             new = [name for name in names if name not in vars(module)]
             state.attributes.append((module, new))
+            vars(module).setdefault("mem_info_handle", npp_hooks.memory_info)
         for kind, method in (
             ("pre_forward_hooks", "register_forward_pre_hook"),
             ("post_forward_hooks", "register_forward_hook"),
         ):
             for hook in state.configured_hooks.get(kind, ()):
                 handles = state.hook_handles.setdefault(hook, [])
-                handles.extend(getattr(module, method)(hook) for module in modules)
+                safe = _safe(hook)
+                handles.extend(getattr(module, method)(safe) for module in modules)
         self.exec_reset_state_hooks()
 
     def remove_memprofiler_hooks(self) -> None:
@@ -79,6 +85,8 @@ class Hooks:
                 pack, unpack = self.saved_tensors_funcs
                 if pack is npp_hooks._npp_hook:
                     pack = self._packer(npp_hooks.counts())
+                else:
+                    pack, unpack = _safe_pair(pack, unpack)
                 dynamo = sys.modules.get("torch._dynamo")
                 if dynamo is not None:
                     # Compiled code calls it, and would otherwise compile it too.
@@ -105,20 +113,51 @@ class Hooks:
         return pack
 
 
-def _outside_compiled(module):
-    """MODULE and its submodules, without those in a compiled graph: those of
-    torch.compile(module), and after module.compile() the module itself.
+class Safe:
+    """HOOK of the program's own, which raises nothing into the training: its first
+    exception is told, and it is then left out.
     """
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    compiled = () if dynamo is None else dynamo.OptimizedModule
-    seen = set()
-    waiting = [module] if hasattr(module, "register_forward_hook") else []
-    while waiting:
-        module = waiting.pop()
-        if module not in seen:
-            seen.add(module)
-            if getattr(module, "_compiled_call_impl", None) is not None:
-                continue
-            yield module
-            if not isinstance(module, compiled):
-                waiting.extend(module.children())
+
+    def __init__(self, hook: Callable) -> None:
+        self.hook = hook
+        self.failed = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the hook returns; None, as of a hook that changes nothing, if it raised."""
+        if self.failed:
+            return None
+        try:
+            return self.hook(*args, **kwargs)
+        except Exception as error:
+            self.failed = True
+            name = getattr(self.hook, "__qualname__", None) or repr(self.hook)
+            tell(
+                f"MemProfiler leaves out the hook {name}, which raised "
+                f"{type(error).__name__}: {error}; the training goes on"
+            )
+            return None
+
+
+def _safe(hook):
+    return hook if getattr(hook, "__module__", None) == npp_hooks.__name__ else Safe(hook)
+
+
+class _Kept:
+    """A tensor that a function to pack it failed for."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def _safe_pair(pack, unpack):
+    safe = Safe(pack)
+
+    def packed(tensor):
+        found = safe(tensor)
+        return _Kept(tensor) if safe.failed else found
+
+    def unpacked(found):
+        # What a function that does not raise has packed, it alone can unpack.
+        return found.tensor if isinstance(found, _Kept) else unpack(found)
+
+    return packed, unpacked

@@ -14,15 +14,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import sys
 import threading
+import weakref
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from memlab._errors import tell
+from memlab._files import upload
 from memlab.callbacks import npp_hooks
-from memlab.callbacks._memprofiler import config
+from memlab.callbacks._memprofiler import compiled, config, outcome
 from memlab.callbacks._memprofiler.config import misconfiguration, resolve
 from memlab.callbacks._memprofiler.files import Files
 from memlab.callbacks._memprofiler.fsdp import FsdpMemory
@@ -62,7 +63,7 @@ class _Call:
 
 
 @dataclass
-class _MemProfInternalState:
+class MemProfInternalState:
     """MemProfiler's state over all calls so far."""
 
     # By (name of the function, "start" or "end"): whether calls are still counted, and
@@ -77,6 +78,7 @@ class _MemProfInternalState:
     # Modules with the attributes that memlab set on them.
     attributes: list[tuple[Any, list[str]]] = field(default_factory=list)
     collecting: int = 0  # calls between their start and their end
+    copied: bool = False  # what runs may be a copy, in another process
 
 
 class MemProfiler(Hooks, FsdpMemory, Files):
@@ -111,7 +113,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         self.memprof_log_dir: Path | None = None
         self.fsdp_mem_tracker: Any = None
         self.saved_tensors_funcs: list[Callable] = []
-        self._state = _MemProfInternalState()
+        self._state = MemProfInternalState()
         self._history: MemorySnapshot | None = None
         self._calls = threading.local()
         self._lock = threading.RLock()
@@ -122,6 +124,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
     # The profiler of a copied model, or in another process, begins anew.
 
     def __getstate__(self) -> dict[str, Any]:
+        self._state.copied = True
         return {
             "module": self.module,
             "saved_tensors_funcs": self.saved_tensors_funcs,
@@ -178,6 +181,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
             *funcs.cpu,
         }
         self._start_history()
+        upload.at_end(functools.partial(_at_end, weakref.ref(self)))
 
     # Failures beside the training.
 
@@ -386,7 +390,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
             "statistics of CUDA", "collect_funcs.cuda leaves them out"
         ) as on:
             if on and call.name in funcs.cuda:
-                stats.update(_cuda_figures())
+                stats.update(outcome.cuda_figures())
         with self._lock:
             self.memory_stats[key].update(stats)
         with self._part(
@@ -408,13 +412,15 @@ class MemProfiler(Hooks, FsdpMemory, Files):
             raise call.count.error
         names = self.memprofiler_cfg.save_hook_attrs
         figures = {name: getattr(self.module, name, None) for name in names}
-        ours = call.count.whole() if call.count is not None else {}
+        # Other hooks may set the same attributes; theirs are on the modules.
+        own_hooks = npp_hooks._hook_npp_post_forward in self._state.hook_handles
+        ours = call.count.whole() if call.count is not None and own_hooks else {}
         if context == "start":
             ours = dict.fromkeys(ours, 0)
             own = {}
         else:
             own = call.count.figures if call.count is not None else {}
-        if npp_hooks._hook_npp_post_forward in self._state.hook_handles:
+        if own_hooks:
             # A trainer's step calls the submodules, not the module itself.
             root = own.get(self.module, ours)
             figures.update((name, root[name]) for name in names if name in root)
@@ -540,57 +546,39 @@ class MemProfiler(Hooks, FsdpMemory, Files):
             self.module is not None
             and self.memprofiler_cfg.enabled
             and name not in self._state.done_prof_funcs
-            and not _in_one_graph()
+            and not compiled.in_one_graph()
         )
 
     # The end.
 
-    def _finish(self):
-        """Writes the files, removes everything from modules, and ends the recording."""
+    def _finish(self, last=False):
+        """Writes the files, removes everything from modules, and ends the recording.
+        LAST: no call follows; what was not collected is told.
+        """
         self._dump_quietly()
         with self._part("removing its hooks", "they do nothing any more"):
             self.remove_memprofiler_hooks()
         self._stop_history()
+        if last and self.memprofiler_cfg.enabled:
+            with self._part("what was not collected", "look at its files"):
+                text = outcome.not_collected(self.memprofiler_cfg, self._state)
+                if text and "nothing" not in self._failed:
+                    self._failed.add("nothing")
+                    tell(text)
+
+
+def _at_end(reference):
+    """The end of the program, for a profiler whose training told none."""
+    profiler = reference()
+    if profiler is None or profiler._state.curr_pid != os.getpid():
+        return
+    state = profiler._state
+    if state.snap_indices or not state.copied:
+        profiler._finish(last=True)
 
 
 def _joined(key):
     return key if isinstance(key, str) else ".".join(map(str, key))
-
-
-def _in_one_graph():
-    """Whether the caller is being compiled with fullgraph=True: a graph has no place
-    for this code, and would raise.  The compiler calls this while it compiles.
-    """
-    convert = sys.modules.get("torch._dynamo.symbolic_convert")
-    if convert is None:
-        return False
-    compiling = getattr(convert.tls, "current_tx", None)
-    if compiling is None or not getattr(compiling, "one_graph", True):
-        return False
-    tell(
-        "MemProfiler leaves out a function that is compiled with fullgraph=True; "
-        "compile the modules that it calls"
-    )
-    return True
-
-
-# As torch._dynamo.assume_constant_result() does, without its import.
-_in_one_graph._dynamo_marked_constant = True
-
-
-def _cuda_figures():
-    """torch's statistics of the current device, and of other devices with memory."""
-    cuda = sys.modules["torch"].cuda
-    if not cuda.is_initialized():
-        return {}
-    current = cuda.current_device()
-    figures = dict(cuda.memory_stats(current))
-    for device in range(cuda.device_count()):
-        if device != current:
-            stats = cuda.memory_stats(device)
-            if stats.get("reserved_bytes.all.peak"):
-                figures.update((f"cuda:{device}.{k}", v) for k, v in stats.items())
-    return figures
 
 
 def memprofilable(func: Callable[_P, _R]) -> Callable[_P, _R]:

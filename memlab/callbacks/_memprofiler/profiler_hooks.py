@@ -55,9 +55,11 @@ class ProfilerHooksMixin:
         _next(super(), "on_train_end")
 
     def teardown(self, stage: str) -> None:
-        """Writes figures from after the training, as of validation_step."""
+        """Writes figures from after the training, as of validation_step, and tells what
+        was not collected.
+        """
         if self.memprofiler:
-            self.memprofiler._finish()
+            self.memprofiler._finish(last=stage == "fit")
         _next(super(), "teardown", stage)
 
     @property

@@ -1,9 +1,14 @@
-"""Nested dicts with numbers and texts, as YAML that any reader accepts."""
+"""YAML that any reader accepts: of nested dicts with numbers and texts, and of dataclasses
+by PyYAML, where the program uses it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
+from dataclasses import fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,3 +53,36 @@ def _scalar(value):
         text = repr(value)
         return text if "." in text else text.replace("e", ".0e")
     return json.dumps(str(value))
+
+
+_DUMPERS = "SafeDumper", "Dumper", "CSafeDumper", "CDumper"
+
+
+def to_safe_yaml(*kinds: type) -> None:
+    """Lets PyYAML, if it is imported, write dataclasses of KINDS as plain mappings.
+
+    Sets become sorted lists, functions their dotted paths.
+    """
+    yaml = sys.modules.get("yaml")
+    for name in _DUMPERS:
+        dumper = getattr(yaml, name, None)
+        for kind in kinds if dumper is not None else ():
+            if kind not in dumper.yaml_representers:
+                dumper.add_representer(kind, _represent)
+
+
+def _represent(dumper, data):
+    return dumper.represent_dict({f.name: _plain(getattr(data, f.name)) for f in fields(data)})
+
+
+def _plain(value):
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(_plain, value))
+    if isinstance(value, list | tuple):
+        return list(map(_plain, value))
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if callable(value):
+        name = getattr(value, "__qualname__", None)
+        return f"{value.__module__}.{name}" if name else repr(value)
+    return value

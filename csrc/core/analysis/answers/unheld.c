@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis/answers/peak_groups.h"
+#include "analysis/attribution/workspace.h"
 #include "base/base.h"
 
 /* Of an unheld block. */
@@ -240,7 +241,10 @@ static enum ml_keeper
 keeper_of(const unheld_work *w, size_t block)
 {
     const uint64_t *pool = w->trace->segments[w->places[block].segment].pool;
-    if (w->own[block].verdict.category == ML_CATEGORY_WORKSPACE) {
+    const ml_peak_block *own = &w->own[block];
+    bool before = own->verdict.category == ML_CATEGORY_BEFORE_RECORDING;
+    if (own->verdict.category == ML_CATEGORY_WORKSPACE ||
+        (before && pool[0] == 0 && pool[1] == 0 && ml_workspace_has_size(own->size))) {
         return ML_KEEPER_WORKSPACE;
     }
     /* torch's first number counts pools made by captures, the second, pools made on

@@ -306,9 +306,7 @@ write_all(writer *w, unsigned options)
     }
     put_opcode(w, (char)0x80);
     put_opcode(w, 4);
-    ml_torch_schema_build(
-        recording, (options & ML_PICKLE_EXTRAS) != 0 ? ML_TORCH_SCHEMA_EXTRAS : 0,
-        &w->builder);
+    ml_torch_schema_build(recording, options, &w->builder);
     put_opcode(w, '.');
     flush(w);
     return w->builder.error;

@@ -5,11 +5,14 @@
 #ifndef ML_PICKLE_WRITER_H
 #define ML_PICKLE_WRITER_H
 
+#include "file/snapshot/torch_schema.h"
 #include "recording/recording.h"
 
 /* Adds the key "memlab": losses, peaks, owners of tensors, and for each event its flags
  * and block size.  Other readers ignore it. */
-#define ML_PICKLE_EXTRAS 0x01u
+#define ML_PICKLE_EXTRAS ML_TORCH_SCHEMA_EXTRAS
+/* Leaves out the events of an action; not with extras. */
+#define ML_PICKLE_SKIP(action) ML_TORCH_SCHEMA_SKIP(action)
 
 /* Takes the next LENGTH bytes of the file.  0 or ML_E*, which stops the writer. */
 typedef int (*ml_sink)(void *context, const void *bytes, size_t length);

@@ -208,7 +208,7 @@ put_annotation(ml_builder *to, const ml_annotation *annotation)
 }
 
 static void
-put_memory(ml_builder *to, const ml_recording *recording)
+put_memory(ml_builder *to, const ml_recording *recording, unsigned options)
 {
     ml_put_list(to, ML_WORD_SEGMENTS);
     for (size_t d = 0; d < recording->device_count; d++) {
@@ -225,7 +225,10 @@ put_memory(ml_builder *to, const ml_recording *recording)
         ml_event_cursor_init(&cursor, &device->events, ML_EVENT_ALL);
         to->open(to, ML_VALUE_LIST);
         for (size_t i = 0; i < device->event_count && to->error == 0; i++) {
-            put_event(to, recording, ml_event_cursor_at(&cursor, i));
+            const ml_event *event = ml_event_cursor_at(&cursor, i);
+            if ((options & ML_TORCH_SCHEMA_SKIP(event->action)) == 0) {
+                put_event(to, recording, event);
+            }
         }
         to->close(to);
     }
@@ -236,7 +239,7 @@ int
 ml_torch_schema_build(const ml_recording *recording, unsigned options, ml_builder *to)
 {
     to->open(to, ML_VALUE_DICT);
-    put_memory(to, recording);
+    put_memory(to, recording, options);
     if ((recording->keys & ML_KEY_ALLOCATOR_SETTINGS) != 0) {
         to->word(to, ML_WORD_ALLOCATOR_SETTINGS);
         to->open(to, ML_VALUE_DICT);

@@ -11,6 +11,8 @@
 
 /* Adds the key "memlab" with data beyond torch's keys. */
 #define ML_TORCH_SCHEMA_EXTRAS 0x01u
+/* Leaves out the events of an enum ml_action; not with extras, which need all. */
+#define ML_TORCH_SCHEMA_SKIP(action) (0x100u << (action))
 
 /* Every constant string of the schema but the keys of ML_EVENT_COLUMNS, by the name
  * of its enumerator. */

@@ -205,6 +205,27 @@ test_rows_name_the_line_the_module_and_the_pool(void)
 }
 
 static void
+test_a_workspace_has_its_name_without_a_recording(void)
+{
+    fixture f;
+    set_up(&f);
+    ml_segment *alone = add_segment(&f, BASE);
+    add_block(&f, alone, 8519680, ML_BLOCK_ALLOCATED);
+    add_block(&f, alone, 4096, ML_BLOCK_ALLOCATED);
+    ml_segment *pool = add_segment(&f, OTHER);
+    pool->pool[1] = 3;
+    add_block(&f, pool, 8519680, ML_BLOCK_ALLOCATED);
+    CHECK_INT(ask(&f, NULL, 0), 0);
+    CHECK_INT(f.unheld->row_count, 3);
+    const ml_unheld_row *rows = f.unheld->rows;
+    CHECK_UINT(rows[0].line.bytes, 8519680);
+    CHECK_INT(rows[0].keeper, ML_KEEPER_WORKSPACE);
+    CHECK_INT(rows[1].keeper, ML_KEEPER_POOL);
+    CHECK_INT(rows[2].keeper, ML_KEEPER_UNKNOWN);
+    tear_down(&f);
+}
+
+static void
 test_every_failed_allocation_is_an_error_and_leaves_nothing(void)
 {
     fixture f;
@@ -404,6 +425,7 @@ main(void)
     RUN(test_claims_in_no_allocated_block_are_outside);
     RUN(test_a_device_that_is_not_there_holds_nothing);
     RUN(test_rows_name_the_line_the_module_and_the_pool);
+    RUN(test_a_workspace_has_its_name_without_a_recording);
     RUN(test_every_failed_allocation_is_an_error_and_leaves_nothing);
     RUN(test_memory_that_nobody_records);
     RUN(test_memory_that_came_and_went_is_seen_while_it_is_recorded);

@@ -327,6 +327,24 @@ test_integers(void)
     ml_recording_free(recording);
 }
 
+static void
+test_skipped_actions_are_left_out(void)
+{
+    ml_recording *recording = literal_recording(
+        "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2},"
+        "{'action':'free_requested','addr':1,'size':2},"
+        "{'action':'free_completed','addr':1,'size':2}]]}");
+    CHECK(recording != NULL);
+    char *text =
+        literal_written(recording, ML_PICKLE_SKIP(ML_ACTION_ALLOC) |
+                                       ML_PICKLE_SKIP(ML_ACTION_FREE_COMPLETED));
+    CHECK(strstr(text, "'free_requested'") != NULL);
+    CHECK(strstr(text, "'alloc'") == NULL);
+    CHECK(strstr(text, "'free_completed'") == NULL);
+    ml_free(text);
+    ml_recording_free(recording);
+}
+
 /* Walks the opcodes by their lengths alone: which there are, how many values a batch
  * holds at most, how many bytes. */
 static void
@@ -517,6 +535,7 @@ main(void)
     RUN(test_extras_of_events);
     RUN(test_extras_of_pools);
     RUN(test_integers);
+    RUN(test_skipped_actions_are_left_out);
     RUN(test_only_what_the_viewer_reads);
     RUN(test_sharing);
     RUN(test_sink_fails);

@@ -1,0 +1,5 @@
+"""pytorch_memlab.courtesy."""
+
+from memlab import Courtesy
+
+__all__ = ["Courtesy"]
