@@ -9,12 +9,12 @@ import getopt
 import inspect
 import pkgutil
 import re
+import sys
 
 from IPython.core.error import UsageError
 from IPython.core.magic import (
     Magics,
     line_cell_magic,
-    line_magic,
     magics_class,
     needs_local_scope,
     no_var_expand,
@@ -22,9 +22,14 @@ from IPython.core.magic import (
 from IPython.display import display
 from IPython.utils.text import DollarFormatter
 
+from memlab import _core
 from memlab._lines.lines import DEFAULT_COLUMNS, LineProfiler, codes_named
 from memlab._lines.lines import _check_columns as check_columns
+from memlab._native import sources
+from memlab._notebook.chart import Chart
 from memlab._notebook.ipython_free import free
+from memlab._record.memory_snapshot import MemorySnapshot
+from memlab._recording.commands import report
 
 # Long options, and the letter under which each is kept.
 _OPTIONS = {
@@ -36,6 +41,17 @@ _OPTIONS = {
     "quiet": "q",
     "dump-profile=": "T:",
 }
+# What a magic cannot do.
+_AWAIT = (
+    "    with memlab.LineProfiler(function) as profiler:\n"
+    "        await function()\n"
+    "    profiler.display()"
+)
+_RECORD_AWAIT = (
+    "    with memlab.MemorySnapshot() as snapshot:\n"
+    "        await function()\n"
+    "    snapshot"
+)
 _WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 
 
@@ -75,9 +91,21 @@ class MemlabMagics(Magics):
         __tracebackhide__ = True
         return _Run(self.shell, line, cell, local_ns).run()
 
-    @line_magic
-    def memlab(self, line=""):
-        """Frees the memory that IPython itself keeps.
+    @line_cell_magic
+    @needs_local_scope
+    @no_var_expand
+    def memlab(self, line="", cell=None, local_ns=None):
+        """Records a statement or cell, or frees the memory that IPython itself keeps.
+
+            %memlab run statement
+
+            %%memlab run
+            code
+
+        runs the code, with a small chart of the allocated memory under the cell while it
+        does, and gives the recording, a memlab.MemorySnapshot: a notebook shows its first
+        screen, and .peak(), .explain(), .view() and the like answer more.  Names that the
+        code binds stay bound.  If the code raises, the recording is shown all the same.
 
             %memlab free
 
@@ -86,12 +114,61 @@ class MemlabMagics(Magics):
         torch has cached back to the GPUs.  It prints a line with what that freed.  What
         you have named stays, and so does In; %debug has nothing to look at afterwards.
         """
-        if line.split() != ["free"]:
-            raise UsageError(
-                "%memlab free drops the results and the last error that IPython keeps, "
-                "and frees their memory; there is no other use of %memlab"
-            )
-        print(free(self.shell))
+        __tracebackhide__ = True
+        word, _, statement = line.strip().partition(" ")
+        if word == "run" and (statement.strip() or cell):
+            return _record(self.shell, statement, cell, local_ns)
+        if line.split() == ["free"] and cell is None:
+            print(free(self.shell))
+            return None
+        raise UsageError(
+            "%memlab run statement, and %%memlab run before the code of a cell, record; "
+            "%memlab free drops the results and the last error that IPython keeps, and "
+            "frees their memory; there is no other use of %memlab"
+        )
+
+
+def _record(shell, statement, cell, local_ns):
+    """The recording of STATEMENT, or of CELL."""
+    __tracebackhide__ = True
+    names = shell.user_ns if local_ns is None else local_ns
+    # The magic's own line is the first, so that lines are numbered as in the cell.
+    code = _compile(
+        shell, statement if cell is None else f"\n{cell}", "%memlab run", _RECORD_AWAIT
+    )
+    snapshot = MemorySnapshot(max_entries=1_000_000)
+    chart = None
+    try:
+        with snapshot:
+            # A terminal has no place for it.
+            if hasattr(shell, "kernel"):
+                chart = Chart(_allocated)
+            exec(code, shell.user_ns, names)
+    except BaseException:
+        # How it came there is what the user wants to see.
+        if chart is not None:
+            chart.end()
+            chart = None
+        display(snapshot)
+        raise
+    finally:
+        if chart is not None:
+            chart.end()
+    if not hasattr(shell, "kernel"):
+        print(report(snapshot))
+    return snapshot
+
+
+def _allocated():
+    """The allocated bytes of each device that has any."""
+    source, count = sources.default(), 1
+    if source == "cuda":
+        torch = sys.modules.get("torch")
+        # Counting GPUs would initialise what the program has not.
+        known = torch is not None and torch.cuda.is_initialized()
+        count = torch.cuda.device_count() if known else 0
+    read = {f"{source}:{i}": _core.stats(source, i) for i in range(count)}
+    return {n: s["allocated_bytes"] for n, s in read.items() if s["allocated_bytes"]}
 
 
 class _Run:
@@ -110,8 +187,8 @@ class _Run:
             raise UsageError(str(error)) from None
         self._quiet = "q" in self._options
         # The magic's own line is the first, so that lines are numbered as in the cell.
-        self._code = self._compile(
-            statement if cell is None else f"{statement}\n{cell}"
+        self._code = _compile(
+            shell, statement if cell is None else f"{statement}\n{cell}", "%mlrun", _AWAIT
         )
 
     def _values(self, letter):
@@ -125,28 +202,6 @@ class _Run:
             except Exception:
                 # As IPython treats lines of other magics.
                 yield value
-
-    def _compile(self, text):
-        """TEXT as code whose lines can be shown afterwards."""
-        __tracebackhide__ = True
-        compiler, lines = self._shell.compile, text.split("\n")
-        # IPython removes empty lines at the beginning.
-        first = next((i for i, line in enumerate(lines) if line.strip()), 0)
-        source = "\n" * first + self._shell.transform_cell(text)
-        number = self._shell.displayhook.prompt_count
-        name = compiler.cache(source, number, raw_code=text)
-        tree = self._shell.transform_ast(compiler.ast_parse(source, filename=name))
-        try:
-            return compiler(tree, name, "exec")
-        except SyntaxError:
-            if not _awaits(tree):
-                raise
-        raise UsageError(
-            "%mlrun cannot await; in a cell of its own, do:\n"
-            "    with memlab.LineProfiler(function) as profiler:\n"
-            "        await function()\n"
-            "    profiler.display()"
-        )
 
     def _named(self, name):
         try:
@@ -210,6 +265,26 @@ class _Run:
             return open(paths[-1], "w", encoding="utf-8")
         except OSError as error:
             raise UsageError(f"Could not write {paths[-1]!r}: {error}") from None
+
+
+def _compile(shell, text, magic, remedy):
+    """TEXT as code whose lines can be shown afterwards.  Raises UsageError with REMEDY
+    where it awaits, which MAGIC cannot.
+    """
+    __tracebackhide__ = True
+    compiler, lines = shell.compile, text.split("\n")
+    # IPython removes empty lines at the beginning.
+    first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    source = "\n" * first + shell.transform_cell(text)
+    number = shell.displayhook.prompt_count
+    name = compiler.cache(source, number, raw_code=text)
+    tree = shell.transform_ast(compiler.ast_parse(source, filename=name))
+    try:
+        return compiler(tree, name, "exec")
+    except SyntaxError:
+        if not _awaits(tree):
+            raise
+    raise UsageError(f"{magic} cannot await; in a cell of its own, do:\n{remedy}")
 
 
 def _parse(line):
