@@ -49,7 +49,7 @@ forms = {
     "peak": lambda: recording.peak(0, 2),
     "instants": lambda: recording.find_event(0, time_us=0),
     "page": recording.page_data,
-    "timeline": lambda: recording.timeline_page(0, "title"),
+    "timeline": lambda: recording.timeline_page(0, "title") + recording.timeline_svg(0),
     "segments": lambda: recording.segments_page(0),
     "flames": lambda: recording.flame_svg("memory", 0) + recording.flame_folded("segments", 0),
     "two flames": lambda: (

@@ -374,10 +374,13 @@ def test_a_recording_shows_its_first_screen(kernel):
     """Two tensors of 32 MiB at once on any GPU of gigabytes: it fits."""
     kept = "kept = [torch.empty(2**23, device='cuda') for _ in range(2)]"
     ran(kernel.run(f"import memlab\nwith memlab.MemorySnapshot() as s:\n    {kept}"))
-    shown = ran(kernel.run("s")).result["text/markdown"]
+    result = ran(kernel.run("s")).result
+    shown = result["text/html"]
     assert "64.0 MiB allocated, 64.0 MiB reserved of " in shown
-    assert "Verdict: <code>Fits" in shown
-    assert "text/markdown" not in ran(kernel.run("memlab.MemorySnapshot()")).result
+    assert "Verdict: Fits" in shown
+    assert "<svg" in shown and ">peak 64.0 MiB at " in shown
+    assert "cuda:0 peaks at 64.0 MiB allocated, 64.0 MiB reserved" in result["text/plain"]
+    assert "text/html" not in ran(kernel.run("memlab.MemorySnapshot()")).result
 
 
 def test_in_a_terminal(phantom_run):
