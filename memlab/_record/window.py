@@ -289,7 +289,7 @@ class Window:
             if log.isEnabledFor(logging.INFO) or names.ranks()["rank"]:
                 log.info("%s", text)
             else:
-                terminal.say(text, sys.stderr)
+                _print(text)
         except Exception as error:
             self._complain(f"the recording's peak could not be told: {_said(error)}")
 
@@ -356,6 +356,15 @@ def _peak(data):
     size = wording.size(answer["peak"]["allocated_bytes"])
     device = wording.escape(data.device_name(answer["device"]))
     return f"peak {size} allocated on {device}"
+
+
+def _print(text):
+    """Prints TEXT to stderr, above the bars of tqdm, which trainers show there."""
+    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    if getattr(tqdm, "_instances", None):
+        tqdm.write(text, file=sys.stderr)
+    else:
+        terminal.say(text, sys.stderr)
 
 
 def _shown(files):

@@ -102,3 +102,13 @@ def test_uploads_have_the_name_of_the_file(work):
     trainer = Trainer(callback, work=work)
     trainer.fit()
     assert trainer.logger.uploads[0][0] == "r/torch_memory_traces/mine_r0_b4.pickle"
+
+
+def test_the_line_stands_above_a_progress_bar(work, capsys):
+    tqdm = pytest.importorskip("tqdm").tqdm
+    with tqdm(total=10, desc="training", mininterval=0) as bar:
+        trainer = Trainer(snapshot(), work=lambda batch: (work(batch), bar.update()))
+        trainer.fit()
+    lines = capsys.readouterr().err.replace("\r", "\n").splitlines()
+    (line,) = [line for line in lines if "memlab: " in line]
+    assert line.startswith("memlab: peak ")
