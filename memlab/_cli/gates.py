@@ -1,5 +1,6 @@
 """Gates: limits under which a command ends with a status of its own, for CI."""
 
+import os
 import sys
 
 from memlab._cli import kinds
@@ -36,7 +37,7 @@ def status(options, recording, devices) -> int:
     problems = []
     for device in devices:
         name = wording.escape(recording.device_name(device))
-        verdict = recording.verdict(device)
+        verdict = recording.verdict(device, start=os.getcwd())
         reserved = verdict["peak"]["reserved_bytes"]
         if options.fail_over is not None and reserved > options.fail_over:
             problems.append(

@@ -301,6 +301,12 @@ ml_run_verdict_new(const ml_recording *recording, size_t device, bool trials,
     return 0;
 }
 
+bool
+ml_run_verdict_tries(const ml_recording *recording, size_t device)
+{
+    return recording->devices[device].event_count <= ML_VERDICT_TRIED_EVENTS;
+}
+
 void
 ml_run_verdict_free(ml_run_verdict *verdict)
 {

@@ -40,6 +40,7 @@ enum ml_finding_kind {
 };
 
 #define ML_CHANGES_MOST 3
+#define ML_VERDICT_TRIED_EVENTS 200000
 
 typedef struct ml_finding {
     uint8_t kind;              /* enum ml_finding_kind */
@@ -75,6 +76,9 @@ typedef struct ml_run_verdict {
  * ML_EINVALID for a DEVICE that RECORDING lacks, or ML_ENOMEM. */
 int ml_run_verdict_new(const ml_recording *recording, size_t device, bool trials,
                        ml_run_verdict **out);
+/* Whether DEVICE of RECORDING, which has it, is short enough for trials that nobody asked
+ * for: up to ML_VERDICT_TRIED_EVENTS.  Of a merged recording, pass the part. */
+bool ml_run_verdict_tries(const ml_recording *recording, size_t device);
 void ml_run_verdict_free(ml_run_verdict *verdict); /* takes NULL */
 
 const char *ml_finding_text(unsigned kind); /* "" for an unknown one */
