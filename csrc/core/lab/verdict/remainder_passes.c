@@ -99,7 +99,9 @@ is_of_program(const ml_remainder_builder *b, size_t i)
            ml_string_holds(name, "softmax");
 }
 
-/* Whether demand I is of the backward pass in which memory ended: no pass waits for it. */
+/* Whether demand I is of the backward pass in which memory ended: no pass waits for it.  The
+ * request that failed is what a function's pass made of the newest block that waits, and goes
+ * on to the next function; what came to it goes with that block. */
 static bool
 is_in_flight(const ml_remainder_builder *b, size_t i)
 {
@@ -142,12 +144,19 @@ ml_remainder_backward(ml_remainder_builder *b)
             continue;
         }
         if (is_in_flight(b, i - 1)) {
+            bool goes_on = b->much || i - 1 == out->recorded;
             begins = false;
             first = true;
-            ml_remainder_free_at(b, i - 1, b->now + 2);
+            ml_remainder_free_at(b, i - 1, b->now + goes_on);
             continue;
         }
         uint64_t bytes = out->workload->demands[i - 1].bytes;
+        passed += bytes;
+        if (first && !b->much) {
+            first = false;
+            ml_remainder_free_at(b, i - 1, b->now);
+            continue;
+        }
         unsigned come = begins || b->much ? 1 : 0;
         come += b->much && is_of_program(b, i - 1) ? 1 : 0;
         come = first ? 0 : come;
@@ -163,7 +172,6 @@ ml_remainder_backward(ml_remainder_builder *b)
         }
         ml_remainder_free_at(b, i - 1, b->now + 1);
         b->now++;
-        passed += bytes;
         while (error == 0 && next > 0 &&
                (double)made / (double)gradients < (double)passed / (double)all) {
             made += sizes[--next];

@@ -203,6 +203,138 @@ test_a_pass_of_another_size(void)
     sample_end(&s);
 }
 
+/* Allocated bytes of the run and its remainder, with memory without end. */
+static uint64_t
+peak_of(const ml_remainder *remainder, const ml_advice_case *it)
+{
+    ml_trial_options options = it->options;
+    options.memory_bytes = UINT64_MAX;
+    ml_trial_result result;
+    int error = ml_remainder_try(remainder, &options, 1, 1, &result);
+    return error == 0 ? result.peak.allocated : 0;
+}
+
+static void
+check_peaks(uint64_t little_mib, uint64_t much_mib)
+{
+    for (int most = 0; most < 2; most++) {
+        ml_advice_case it;
+        ml_remainder remainder;
+        find(&remainder, &it, most != 0);
+        CHECK_UINT(remainder.untold, 0);
+        CHECK_UINT(peak_of(&remainder, &it) / MIB, most != 0 ? much_mib : little_mib);
+        end(&remainder, &it);
+    }
+}
+
+/* ---- Several passes a step ---- */
+
+/* Two layers of MIB_EACH, forward. */
+static void
+forward(uint64_t mib_each, const uint32_t stacks[2], uint64_t kept[2])
+{
+    for (unsigned i = 0; i < 2; i++) {
+        kept[i] = take(mib_each, stacks[i], 0);
+    }
+}
+
+/* Backward; each layer's gradient, of 20 MiB, is made where MAKES. */
+static void
+backward(uint64_t mib_each, const uint64_t kept[2], bool makes, uint64_t gradients[2])
+{
+    for (unsigned i = 2; i > 0; i--) {
+        uint64_t brief = take(mib_each, 0, ML_EVENT_BACKWARD);
+        if (makes) {
+            gradients[i - 1] = take(20, 0, ML_EVENT_BACKWARD);
+            sample_tag(&s, gradients[i - 1], ML_CATEGORY_GRADIENT);
+        }
+        give(brief, mib_each, ML_EVENT_BACKWARD);
+        give(kept[i - 1], mib_each, ML_EVENT_BACKWARD);
+    }
+}
+
+/* Two passes of 100 MiB a layer, a step, and the first pass of the next step, of 200 a layer,
+ * in the second layer of which memory ends.  In its second pass, 40 MiB of gradients live. */
+static void
+test_gradients_are_gathered(void)
+{
+    uint64_t kept[2], gradients[2];
+    begin();
+    uint32_t stacks[2];
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 20);
+        stacks[i] = in_module(layers[i]);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        forward(100, stacks, kept);
+        backward(100, kept, pass == 0, gradients);
+    }
+    uint32_t step = in_function("/torch/optim/sgd.py", "step", NULL);
+    uint64_t temporary = take(1, step, 0);
+    event_in(ML_ACTION_FREE_REQUESTED, temporary, MIB, step);
+    event_in(ML_ACTION_FREE_COMPLETED, temporary, MIB, step);
+    give(gradients[0], 20, 0);
+    give(gradients[1], 20, 0);
+    take(200, stacks[0], 0);
+    event_in(ML_ACTION_OOM, 50 * MIB, 200 * MIB, stacks[1]);
+    note(ML_NOTE_OPTIMIZER, "SGD", 0, 40 * MIB);
+    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+    /* 40 of parameters, 40 of gradients, 400 of activations; much: 200 of the backward
+     * pass, which a pass of another size may not have. */
+    check_peaks(480, 680);
+    sample_end(&s);
+}
+
+/* ---- A backward pass under way ---- */
+
+/* Three layers of 100 MiB; in the backward pass, beside the loss's gradient, memory ends at that
+ * of the third layer. */
+static void
+test_a_backward_pass_under_way(void)
+{
+    begin();
+    for (unsigned i = 0; i < 3; i++) {
+        parameter(layers[i], 20);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        take(100, in_module(layers[i]), 0);
+    }
+    sample_tag(&s, take(100, 0, ML_EVENT_BACKWARD), ML_CATEGORY_TEMPORARY);
+    event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, 0)->flags = ML_EVENT_BACKWARD;
+    note(ML_NOTE_OPTIMIZER, "SGD", 0, 60 * MIB);
+    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+    /* 60 of parameters, 300 that wait, what came and what was asked for: when the latter
+     * goes on, the others of its layer are gone.  Much: it makes one more before that, and
+     * the second layer three, beside its own and the third's gradient. */
+    check_peaks(560, 60 + 200 + 100 + 300 + 20);
+    sample_end(&s);
+}
+
+/* The request that failed is a parameter's gradient: it stays, and does not grow with the
+ * batch. */
+static void
+test_a_gradient_that_failed_does_not_scale(void)
+{
+    begin();
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 20);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        take(100, in_module(layers[i]), 0);
+    }
+    take(100, 0, ML_EVENT_BACKWARD);
+    event_in(ML_ACTION_OOM, 10 * MIB, 20 * MIB, 0)->flags = ML_EVENT_BACKWARD;
+    ml_advice_case it;
+    ml_remainder little;
+    find(&little, &it, false);
+    CHECK(!little.items[little.recorded].scales);
+    CHECK_UINT(little.items[little.recorded].kind, ML_REST_GRADIENT);
+    /* Of the other parameter. */
+    CHECK_UINT(little.gradients, 20 * MIB);
+    end(&little, &it);
+    sample_end(&s);
+}
+
 /* The same in other modules is no pass of another size. */
 static void
 test_a_pass_of_other_modules(void)
@@ -328,6 +460,9 @@ main(void)
 {
     RUN(test_gradients_that_live_take_their_part);
     RUN(test_a_batch_divides_what_it_makes);
+    RUN(test_gradients_are_gathered);
+    RUN(test_a_backward_pass_under_way);
+    RUN(test_a_gradient_that_failed_does_not_scale);
     RUN(test_a_pass_of_another_size);
     RUN(test_a_pass_of_other_modules);
     RUN(test_modules_with_other_parameters_are_not_alike);
