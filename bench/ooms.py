@@ -103,7 +103,7 @@ def main():
         "largest that fits"
     )
     tried = told = wrong = 0
-    for name, given in [(name, batch) for name in names for batch in batches(runs, name, wide)]:
+    for name, given in ((name, batch) for name in names for batch in batches(runs, name, wide)):
         with tempfile.TemporaryDirectory() as folder:
             verdict, _ = oom_programs.make_fit(name, Path(folder), given)
         fit, first = verdict["make_fit"], verdict["findings"][0]

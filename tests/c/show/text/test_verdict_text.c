@@ -76,8 +76,9 @@ test_findings_without_a_line(void)
     CHECK_WORDS(ml_verdict_finding, "Fragmented: 1.50 MiB of the 2.00 GiB reserved lie "
                                     "free between blocks in use.");
     found(ML_FINDING_PEAK_IN_EVALUATION);
-    CHECK_WORDS(ml_verdict_finding, "The peak is in an evaluation, not in the training: "
-                                    "1.50 MiB above the training's 2.00 GiB.");
+    CHECK_WORDS(ml_verdict_finding,
+                "The peak is in an evaluation, not in the training: "
+                "1.50 MiB above the training's 2.00 GiB.");
     found(ML_FINDING_OUT_OF_MEMORY)->stage = ML_STAGE_OTHER;
     CHECK_WORDS(ml_verdict_finding,
                 "Out of memory: 1.50 MiB were asked for, torch held 2.00 GiB.");
@@ -111,9 +112,10 @@ test_a_failure_has_its_place(void)
 {
     begin();
     found(ML_FINDING_OUT_OF_MEMORY)->cause = line_of("/home/a/train.py", "main");
-    CHECK_WORDS(ml_verdict_finding,
-                "Out of memory in an evaluation of layers.3 at train.py:8 main: 1.50 MiB "
-                "were asked for, torch held 2.00 GiB.");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Out of memory in an evaluation of layers.3 at train.py:8 main: 1.50 MiB "
+        "were asked for, torch held 2.00 GiB.");
     words.start = "";
     verdict.findings[0].cause.model =
         line_of("/opt/site-packages/of/model.py", "forward").frame;
@@ -122,9 +124,10 @@ test_a_failure_has_its_place(void)
                 "of/model.py:8 forward: 1.50 MiB were asked for, torch held 2.00 GiB.");
     words.start = "/home/a/tr";
     verdict.findings[0].cause = line_of("/home/a/train.py", "main");
-    CHECK_WORDS(ml_verdict_finding,
-                "Out of memory in an evaluation of layers.3 at /home/a/train.py:8 main: "
-                "1.50 MiB were asked for, torch held 2.00 GiB.");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Out of memory in an evaluation of layers.3 at /home/a/train.py:8 main: "
+        "1.50 MiB were asked for, torch held 2.00 GiB.");
     sample_end(&s);
 }
 
@@ -140,14 +143,16 @@ test_growth_has_its_holder_and_remedy(void)
     ml_finding *grows = found(ML_FINDING_GROWS);
     grows->growing = &growing;
     grows->cause = line_of("/home/a/train.py", "main");
-    CHECK_WORDS(ml_verdict_finding,
-                "Grows by 1.50 MiB a step since step 2: train.py:8 main. Empty what holds "
-                "it, or keep .item() or .detach().cpu() of it instead.");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Grows by 1.50 MiB a step since step 2: train.py:8 main. Empty what holds "
+        "it, or keep .item() or .detach().cpu() of it instead.");
     growing.holder = sample_string(s.recording, "autograd node AddBackward0");
-    CHECK_WORDS(ml_verdict_finding,
-                "Grows by 1.50 MiB a step since step 2: train.py:8 main, held by autograd "
-                "node AddBackward0. It keeps an autograd graph: keep .item() or .detach() "
-                "of it instead.");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Grows by 1.50 MiB a step since step 2: train.py:8 main, held by autograd "
+        "node AddBackward0. It keeps an autograd graph: keep .item() or .detach() "
+        "of it instead.");
     sample_end(&s);
 }
 
@@ -232,9 +237,10 @@ test_all_lines_as_json(void)
     verdict.advices = &advices;
     verdict.change_count = 1;
     found(ML_FINDING_OUTSIDE);
-    CHECK_WORDS(all_lines,
-                "[\"Outside torch: 1.50 MiB of the GPU's 2.00 GiB.\",\"1. Free it after "
-                "its last use: saves 200 MiB allocated. \\u0022t.py:8: del NAME\"]");
+    CHECK_WORDS(
+        all_lines,
+        "[\"Outside torch: 1.50 MiB of the GPU's 2.00 GiB.\",\"1. Free it after "
+        "its last use: saves 200 MiB allocated. \\u0022t.py:8: del NAME\"]");
     sample_end(&s);
 }
 
