@@ -1,6 +1,7 @@
 /* The verdict on a run: what happened on a device, why, and what to change.
  *
- * Findings are facts of the recording, most urgent first.  Changes are advice with
+ * Findings are facts of the recording, most urgent first; that the run fits comes before a peak
+ * in an evaluation that is small beside the GPU.  Changes are advice with
  * tried savings (lab/advice/advice.h).  Without trials there are no changes. */
 #ifndef ML_RUN_VERDICT_H
 #define ML_RUN_VERDICT_H
@@ -11,7 +12,8 @@
 #include "lab/verdict/blamed_setting.h"
 #include "lab/verdict/make_fit.h"
 
-/* JSON values, in the order of urgency.  Each comment says what bytes and of hold. */
+/* JSON values, in the order of urgency: where the run fits, memory that is held without use
+ * costs nothing.  Each comment says what bytes and of hold. */
 #define ML_FINDINGS(XX) \
     /* the failed request; of: torch's reserved bytes */ \
     XX(OUT_OF_MEMORY, "out_of_memory") \
@@ -21,6 +23,8 @@
     XX(TIGHT, "tight") \
     /* bytes by which the peak exceeds training's; of: the training's peak */ \
     XX(PEAK_IN_EVALUATION, "peak_in_evaluation") \
+    /* as TIGHT */ \
+    XX(FITS, "fits") \
     /* free bytes in segments with used blocks, at the reserved peak; of: reserved */ \
     XX(FRAGMENTED, "fragmented") \
     /* reserved and unused then; of: reserved */ \
@@ -28,9 +32,7 @@
     /* bytes used on the GPU by others than torch; of: the GPU's */ \
     XX(OUTSIDE, "outside_torch") \
     /* as GROWS, with too few steps to be sure */ \
-    XX(MAY_GROW, "may_grow") \
-    /* as TIGHT */ \
-    XX(FITS, "fits")
+    XX(MAY_GROW, "may_grow")
 
 enum ml_finding_kind {
 #define XX(name, text) ML_FINDING_##name,
