@@ -135,8 +135,8 @@ ml_remainder_backward(ml_remainder_builder *b)
     uint64_t passed = 0;
     uint64_t made = 0;
     size_t next = count;
-    /* It begins with the gradient of what the forward returned. */
-    bool begins = true;
+    /* It begins with the gradient of what the forward returned; that of a cast is its own. */
+    bool begins = !b->casts;
     bool first = false; /* behind gradients that are there */
     for (size_t i = end; i > 0 && error == 0; i--) {
         if (!ml_remainder_is_live(out, i - 1) ||

@@ -285,6 +285,94 @@ test_gradients_are_gathered(void)
     sample_end(&s);
 }
 
+/* ---- What a pass returned ---- */
+
+/* Two layers of 100 MiB and a result of 50, which a variable holds until the next pass returned
+ * its own.  In the second pass memory ends, in its backward or in its forward. */
+static void
+return_and_run_out(bool in_backward)
+{
+    uint64_t kept[2], gradients[2], result = 0;
+    uint32_t stacks[2];
+    begin();
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 20);
+        stacks[i] = in_module(layers[i]);
+    }
+    uint32_t head = in_module("head");
+    forward(100, stacks, kept);
+    result = take(50, head, 0);
+    backward(100, kept, true, gradients);
+    take(100, stacks[0], 0);
+    if (in_backward) {
+        take(100, stacks[1], 0);
+        take(50, head, 0);
+        give(result, 50, 0);
+    }
+    uint8_t flags = in_backward ? ML_EVENT_BACKWARD : 0;
+    event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, in_backward ? 0 : stacks[1])->flags =
+        flags;
+}
+
+static void
+check_untold(uint32_t untold)
+{
+    ml_advice_case it;
+    ml_remainder little;
+    find(&little, &it, false);
+    CHECK_UINT(little.untold, untold);
+    end(&little, &it);
+    sample_end(&s);
+}
+
+static void
+test_a_result_that_is_replaced_is_no_growth(void)
+{
+    return_and_run_out(true);
+    check_untold(0);
+    /* In the forward it is there; the note says that it is a result. */
+    return_and_run_out(false);
+    check_untold(1u << ML_UNTOLD_GROWTH);
+    return_and_run_out(false);
+    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_YES);
+    s.notes[s.recording->note_count - 1].values[2] = 50 * MIB;
+    check_untold(0);
+}
+
+/* Logits of 40 MiB in 16 bits, and memory ends at 40 more outside any module; with weights of
+ * 10 cast to 5, a loss over classes asks for 80 next. */
+static void
+test_a_loss_in_16_bits_casts_to_float32(void)
+{
+    for (int classes = ML_LOOP_NO; classes <= ML_LOOP_YES; classes++) {
+        begin();
+        parameter("head", 10);
+        uint32_t head = in_module("head");
+        take(5, head, 0);
+        take(40, head, 0);
+        event_in(ML_ACTION_OOM, 10 * MIB, 40 * MIB,
+                 in_function("/torch/nn/functional.py", "cross_entropy", NULL));
+        note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+        s.notes[s.recording->note_count - 1].values[3] = (uint64_t)classes;
+        ml_advice_case it;
+        ml_remainder little;
+        find(&little, &it, false);
+        CHECK_UINT(little.untold, 0);
+        uint64_t cast = 0;
+        for (size_t i = little.recorded + 1; i < little.workload->count; i++) {
+            const ml_remainder_item *item = &little.items[i];
+            cast += item->kind == ML_REST_PASS ? little.workload->demands[i].bytes : 0;
+        }
+        CHECK_UINT(cast, classes == ML_LOOP_YES ? 80 * MIB : 0);
+        /* 10, 5, 40 and 40; with the cast 80, and its gradient; without, the result's gradient
+         * and the one that it makes, of 40. */
+        CHECK_UINT(peak_of(&little, &it) / MIB,
+                   95 + (classes == ML_LOOP_YES ? 160 : 80));
+        end(&little, &it);
+        sample_end(&s);
+    }
+}
+
 /* ---- A backward pass under way ---- */
 
 /* Three layers of 100 MiB; in the backward pass, beside the loss's gradient, memory ends at that
@@ -461,6 +549,8 @@ main(void)
     RUN(test_gradients_that_live_take_their_part);
     RUN(test_a_batch_divides_what_it_makes);
     RUN(test_gradients_are_gathered);
+    RUN(test_a_result_that_is_replaced_is_no_growth);
+    RUN(test_a_loss_in_16_bits_casts_to_float32);
     RUN(test_a_backward_pass_under_way);
     RUN(test_a_gradient_that_failed_does_not_scale);
     RUN(test_a_pass_of_another_size);
