@@ -38,9 +38,9 @@ saving_words(const ml_advices *advices, uint64_t allocated, uint64_t reserved)
 {
     ml_buffer out = {0};
     ml_verdict_saving(&out, advices, allocated, reserved);
-    PyObject *said = out.error == 0
-                         ? PyUnicode_FromStringAndSize(out.bytes, (Py_ssize_t)out.length)
-                         : PyErr_NoMemory();
+    PyObject *said =
+        out.error == 0 ? PyUnicode_FromStringAndSize(out.bytes, (Py_ssize_t)out.length)
+                       : PyErr_NoMemory();
     ml_buffer_fini(&out);
     return said;
 }
@@ -71,8 +71,8 @@ ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
     if (dict != NULL &&
         (ml_py_set(dict, "kind", PyUnicode_FromString(ml_advice_text(advice->kind))) <
              0 ||
-         set_savings(dict, advices, advice->allocated_after,
-                     advice->reserved_after) < 0 ||
+         set_savings(dict, advices, advice->allocated_after, advice->reserved_after) <
+             0 ||
          ml_py_set(dict, "exact", PyBool_FromLong(advice->exact)) < 0 ||
          ml_py_set(dict, "together", PyBool_FromLong(advice->together)) < 0 ||
          ml_py_set_frame(dict, recording, advice->frame) < 0 ||
@@ -172,7 +172,8 @@ together_dict(const ml_advices *advices)
 {
     const ml_totals *after = &advices->after.peak;
     PyObject *dict = ml_py_totals(after);
-    if (dict != NULL && set_savings(dict, advices, after->allocated, after->reserved) < 0) {
+    if (dict != NULL &&
+        set_savings(dict, advices, after->allocated, after->reserved) < 0) {
         Py_CLEAR(dict);
     }
     return dict;

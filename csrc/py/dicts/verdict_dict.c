@@ -27,9 +27,8 @@ words_of(put_words *put, const ml_verdict_words *words, size_t index)
 {
     ml_buffer out = {0};
     put(&out, words, index);
-    PyObject *said = out.error == 0
-                         ? text((ml_string){out.bytes, (uint32_t)out.length})
-                         : PyErr_NoMemory();
+    PyObject *said = out.error == 0 ? text((ml_string){out.bytes, (uint32_t)out.length})
+                                    : PyErr_NoMemory();
     ml_buffer_fini(&out);
     return said;
 }
@@ -86,8 +85,8 @@ static PyObject *
 change_dict(const ml_verdict_words *words, size_t index)
 {
     const ml_run_verdict *verdict = words->verdict;
-    PyObject *dict = ml_py_advice_item(words->recording, verdict->advices,
-                                       verdict->changes[index]);
+    PyObject *dict =
+        ml_py_advice_item(words->recording, verdict->advices, verdict->changes[index]);
     if (dict != NULL &&
         (ml_py_set(dict, "text", words_of(ml_verdict_change, words, index)) < 0 ||
          ml_py_set(dict, "code", words_of(ml_verdict_code, words, index)) < 0)) {

@@ -212,9 +212,11 @@ const char ml_recording_verdict_doc[] =
     "What happened on a device, why, and what to change, as a dict.\n\n"
     "trials: a bool, whether changes are tried in replays of the whole run; None: if "
     "it is\n"
-    "short.  start: the folder to which paths in its texts are relative; '': none. Sizes "
+    "short.  start: the folder to which paths in its texts are relative; '': none. "
+    "Sizes "
     "in\n"
-    "bytes; docs/REPORT.md describes each key. Raises IndexError for a device that the\n"
+    "bytes; docs/REPORT.md describes each key. Raises IndexError for a device that "
+    "the\n"
     "recording does not have, MemoryError.";
 
 PyObject *

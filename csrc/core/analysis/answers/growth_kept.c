@@ -1,7 +1,6 @@
 /* The blocks that outlive the step that allocated them.  See growth_kept.h. */
 #include "analysis/answers/growth_kept.h"
 
-
 #include "base/base.h"
 
 static int

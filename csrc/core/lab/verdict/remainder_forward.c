@@ -273,13 +273,26 @@ made_of(uint64_t bytes, uint64_t rows, uint64_t width)
     return out <= 1 ? rows : rows / width * 4 * out;
 }
 
+/* Whether demand I has half the bytes of a parameter of its module. */
+static bool
+is_cast_weight(const ml_remainder_builder *b, size_t i)
+{
+    const ml_demand *demands = b->out->workload->demands;
+    for (size_t k = 0; k < b->out->recorded; k++) {
+        if (is_parameter(b, k) && demands[k].bytes == 2 * demands[i].bytes &&
+            ml_string_compare(module_at(b, k), module_at(b, i)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Whether the pass cast weights to 16 bits: a loss then uses float32. */
 static bool
 is_autocast(const ml_remainder_builder *b)
 {
     for (size_t i = 0; i < b->out->recorded; i++) {
-        if (is_of_pass(b, i) && !b->out->items[i].scales &&
-            b->it->of[i].verdict.category != ML_CATEGORY_WORKSPACE) {
+        if (is_of_pass(b, i) && !b->out->items[i].scales && is_cast_weight(b, i)) {
             return true;
         }
     }

@@ -138,6 +138,7 @@ ml_remainder_backward(ml_remainder_builder *b)
     /* It begins with the gradient of what the forward returned; that of a cast is its own. */
     bool begins = !b->casts;
     bool first = false; /* behind gradients that are there */
+    bool of_cast = b->casts;
     for (size_t i = end; i > 0 && error == 0; i--) {
         if (!ml_remainder_is_live(out, i - 1) ||
             out->items[i - 1].kind != ML_REST_PASS) {
@@ -159,8 +160,8 @@ ml_remainder_backward(ml_remainder_builder *b)
         }
         unsigned come = begins || b->much ? 1 : 0;
         come += b->much && is_of_program(b, i - 1) ? 1 : 0;
-        come = first ? 0 : come;
-        begins = first = false;
+        come = first || of_cast ? 0 : come;
+        begins = first = of_cast = false;
         for (unsigned j = 0; j <= come && error == 0; j++) {
             size_t brief = 0;
             error = ml_remainder_add(b, bytes, i - 1, out->items[i - 1].scales,

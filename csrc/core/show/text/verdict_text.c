@@ -317,7 +317,7 @@ ml_verdict_change(ml_buffer *out, const ml_verdict_words *words, size_t index)
     ml_markup(out, actions[advice->kind][0]);
     const char *module = advice->module != NULL ? advice->module : "";
     /* "*": of several modules, which have no name in common. */
-    if (module[strspn(module, "*")] != '\0') {
+    if (module[0] != '\0' && strcmp(module, "*") != 0) {
         ml_markup(out, " in ");
         ml_markup(out, module);
     }
