@@ -193,17 +193,25 @@ follow(ml_remainder_builder *b, const comparison *of, size_t until)
     return error;
 }
 
-/* Whether passes leave ever more.  What a pass returned is no growth: the next pass replaces it,
- * which this one may not have done yet. */
+/* Whether HIGH bytes are more than LOW, without what a pass returned: the next pass replaces
+ * it, which this one may not have done yet. */
 static bool
-grows(const ml_remainder_builder *b, size_t previous)
+is_more(const ml_remainder_builder *b, uint64_t low, uint64_t high)
 {
-    uint64_t low = kept_at(b, previous, previous);
-    uint64_t high = kept_at(b, b->pass, b->out->failed - 1);
     uint64_t returned = b->outputs_living > low ? b->outputs_living - low : 0;
     high = high > returned ? high - returned : 0;
     return high > low + low / GROWTH_PART &&
            high - low > b->it->before.peak.allocated / GROWTH_PART;
+}
+
+/* Whether passes leave ever more: this one began with more than the one before it, and more of
+ * that has lasted since. */
+static bool
+grows(const ml_remainder_builder *b, size_t previous)
+{
+    size_t now = b->out->failed - 1;
+    return is_more(b, kept_at(b, previous, previous), kept_at(b, b->pass, b->pass)) &&
+           is_more(b, kept_at(b, previous, b->pass), kept_at(b, b->pass, now));
 }
 
 int

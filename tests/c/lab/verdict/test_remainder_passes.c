@@ -339,6 +339,35 @@ test_a_result_that_is_replaced_is_no_growth(void)
     check_untold(0);
 }
 
+/* Each pass leaves 50 MiB, beside an input of 50 that the next one replaces; memory ends in the
+ * third pass. */
+static void
+test_what_each_pass_leaves_is_growth(void)
+{
+    uint64_t kept[2], gradients[2], input = 0;
+    uint32_t stacks[2];
+    begin();
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 20);
+        stacks[i] = in_module(layers[i]);
+    }
+    uint32_t head = in_module("head");
+    for (int pass = 0; pass < 3; pass++) {
+        uint64_t next = take(50, head, 0);
+        if (pass != 0) {
+            give(input, 50, 0);
+        }
+        input = next;
+        forward(100, stacks, kept);
+        take(50, head, 0);
+        if (pass != 2) {
+            backward(100, kept, pass == 0, gradients);
+        }
+    }
+    event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, 0)->flags = ML_EVENT_BACKWARD;
+    check_untold(1u << ML_UNTOLD_GROWTH);
+}
+
 /* Logits of 40 MiB in 16 bits, and memory ends at 40 more outside any module; with weights of
  * 10 cast to 5, a loss over classes asks for 80 next. */
 static void
@@ -550,6 +579,7 @@ main(void)
     RUN(test_a_batch_divides_what_it_makes);
     RUN(test_gradients_are_gathered);
     RUN(test_a_result_that_is_replaced_is_no_growth);
+    RUN(test_what_each_pass_leaves_is_growth);
     RUN(test_a_loss_in_16_bits_casts_to_float32);
     RUN(test_a_backward_pass_under_way);
     RUN(test_a_gradient_that_failed_does_not_scale);
