@@ -11,10 +11,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export work
 
-# What the page needs of the core: what reads files, analyses, and writes the page's data.
+# What the page needs of the core: what reads files, analyses, judges, and writes the page's
+# data.
 # It has no system, and so nothing of base/system.
-rooms=(base recording stacks ledger file/codec file/mlab file/snapshot analysis show/text
-    show/page)
+rooms=(base recording stacks ledger file/codec file/mlab file/snapshot analysis
+    gpu/gpu_account.c gpu/placement.c lab show/text show/page)
 
 # compile FILE: into $work.
 compile()

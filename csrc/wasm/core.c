@@ -11,6 +11,8 @@
 #include "core/file/snapshot/snapshot_reader.h"
 #include "core/recording/annotations.h"
 #include "core/show/page/page_data.h"
+#include "core/show/text/json.h"
+#include "core/show/text/verdict_text.h"
 
 #define EXPORT(name) __attribute__((export_name(name), visibility("default")))
 
@@ -18,6 +20,7 @@ static struct {
     char *bytes; /* of the file; owned */
     size_t capacity;
     ml_page_data page;
+    ml_buffer verdicts; /* JSON; owned */
     ml_read_error error;
 } state;
 
@@ -40,6 +43,7 @@ wasm_close(void)
 {
     ml_free(state.bytes);
     ml_page_data_fini(&state.page);
+    ml_buffer_fini(&state.verdicts);
     memset(&state, 0, sizeof(state));
 }
 
@@ -70,6 +74,35 @@ read_mlab(size_t length, ml_recording **recording)
     return result == 0 ? ml_annotations_add_notes(*recording) : result;
 }
 
+static int
+put_verdict(ml_buffer *out, const ml_recording *recording, size_t device)
+{
+    const ml_recording *part = ml_recording_part(recording, &device);
+    ml_run_verdict *verdict = NULL;
+    bool tries = ml_run_verdict_tries(part, device);
+    int result = ml_run_verdict_new(part, device, tries, &verdict);
+    if (result == 0) {
+        ml_verdict_words words = {part, verdict, ""};
+        ml_json_next(out);
+        ml_verdict_json(out, &words);
+        ml_run_verdict_free(verdict);
+    }
+    return result == 0 ? out->error : result;
+}
+
+/* The verdict on each device, as lines by index. */
+static int
+put_verdicts(ml_buffer *out, const ml_recording *recording)
+{
+    int result = 0;
+    ml_json_text(out, "[");
+    for (size_t i = 0; i < recording->device_count && result == 0; i++) {
+        result = put_verdict(out, recording, i);
+    }
+    ml_json_text(out, "]");
+    return result == 0 ? out->error : result;
+}
+
 /* The first LENGTH bytes of the file as a page.  0, or an error that error() tells. */
 EXPORT("open")
 int
@@ -81,6 +114,9 @@ wasm_open(size_t length)
                      : ml_snapshot_read(state.bytes, length, &recording, &state.error);
     ml_free(state.bytes);
     state.bytes = NULL;
+    if (result == 0) {
+        result = put_verdicts(&state.verdicts, recording);
+    }
     if (result == 0) {
         result = ml_page_data_make(&state.page, recording, NULL);
     }
@@ -99,11 +135,13 @@ wasm_error(void)
     return state.error.text;
 }
 
-/* Blobs by number; the head is number -1. */
+/* Blobs by number; the head is number -1, the verdicts are number -2. */
 static const ml_buffer *
 part(int32_t number)
 {
-    return number < 0 ? &state.page.head : &state.page.blobs[number];
+    return number == -2 ? &state.verdicts
+           : number < 0 ? &state.page.head
+                        : &state.page.blobs[number];
 }
 
 EXPORT("count")

@@ -114,7 +114,7 @@ from memlab._answers.recordings import (
     Stats,
 )
 from memlab._answers.reports import DeviceReport, Report
-from memlab._answers.verdict import Verdict, VerdictPeak
+from memlab._answers.verdict import Change, Verdict, VerdictPeak
 
 __all__ = [
     "Advice",
@@ -122,6 +122,7 @@ __all__ = [
     "BatchFit",
     "Category",
     "Cause",
+    "Change",
     "Counts",
     "DeviceReport",
     "Diff",

@@ -113,10 +113,12 @@ class ExplainedPart(TypedDict):
 
 
 class Savings(TypedDict):
-    """Bytes by which peaks fall; negative: they rise."""
+    """Bytes by which peaks fall; negative: they rise.  saves: in words, without what is
+    less than 1 % of a peak."""
 
     allocated_saving_bytes: int
     reserved_saving_bytes: int
+    saves: str
 
 
 class Advice(Savings):

@@ -15,6 +15,14 @@ class VerdictPeak(Totals, ProgramLine):
     moment: Moment
 
 
+class Change(Advice):
+    """A change that saves much.  text: what to do, and what it saves.  code: to paste, after
+    its line."""
+
+    text: str
+    code: str
+
+
 class Verdict(TypedDict):
     """The verdict on one device: findings, most urgent first, and changes that save
     most.  tried: changes were searched for.  make_fit: only if that device ran out of
@@ -27,5 +35,5 @@ class Verdict(TypedDict):
     peak: VerdictPeak
     findings: list[Finding]
     tried: bool
-    changes: list[Advice]
+    changes: list[Change]
     make_fit: MakeFit | None

@@ -6,12 +6,13 @@ _explain_words the text of each kind of advice.
 
 from __future__ import annotations
 
+import os
+
 from memlab._files import merged
 from memlab._lab import replay
 from memlab._report import make_fit, verdict
 from memlab._report.advice_words import WORDS, plural
 from memlab._report.answer import Answer
-from memlab._report.changes import WORTH_TELLING, saving
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
 
@@ -45,6 +46,8 @@ _PHASES = {
 }
 # What an account of the peak does not tell by itself.
 _FINDINGS = ("grows", "may_grow", "peak_in_evaluation")
+# Less than this share of a peak is not told.
+_WORTH_TELLING = 0.01
 _SETTINGS = ("settings", "fragmentation")
 _size = wording.size
 
@@ -74,7 +77,7 @@ def explain(
     limit = replay.memory_bytes(memory)
 
     def ask(index):
-        found = source.verdict(index, trials=False)["findings"]
+        found = source.verdict(index, start=os.getcwd())["findings"]
         return {**source.explain(index, memory=limit), "findings": found}
 
     answer: Any = {
@@ -89,7 +92,7 @@ def gpu_bytes(recording: AnyRecording) -> int | None:
     """The least memory of a GPU in RECORDING, by the verdict; None: unknown."""
     source, _ = merged.recorded(recording)
     totals = [
-        source.verdict(index, trials=False)["total_bytes"]
+        source.verdict(index)["total_bytes"]
         for index in range(source.device_count)
     ]
     return min(filter(None, totals), default=None)
@@ -205,7 +208,7 @@ def _why(answer: ExplainedDevice):
 def _is_worth_telling(item, peak):
     """Whether a peak falls enough to be worth a change."""
     return any(
-        item[f"{name}_saving_bytes"] >= WORTH_TELLING * peak[f"{name}_bytes"]
+        item[f"{name}_saving_bytes"] >= _WORTH_TELLING * peak[f"{name}_bytes"]
         for name in ("allocated", "reserved")
     )
 
@@ -237,9 +240,9 @@ def told(answer: ExplainedDevice) -> list[Advice]:
     return _sorted_out(answer)[2]
 
 
-def _advice(number, item, peak):
+def _advice(number, item):
     title, sentence, change = WORDS[item["kind"]](item)
-    yield Heading(f"{number}. {title}: saves {saving(item, peak)}")
+    yield Heading(f"{number}. {title}: saves {item['saves']}")
     yield Said(wording.escape(sentence))
     modules = item["module"] if item["module"].strip("*") else ""
     where = [_place(item), f"in {wording.escape(modules)}" if modules else ""]
@@ -251,10 +254,10 @@ def _advice(number, item, peak):
 
 
 def _together(answer: ExplainedDevice, told):
-    both, peak = answer["together"], answer["peak"]
+    both = answer["together"]
     yield Heading(
         f"All together: {_size(both['allocated_bytes'])} allocated, "
-        f"{_size(both['reserved_bytes'])} reserved, saves {saving(both, peak)}"
+        f"{_size(both['reserved_bytes'])} reserved, saves {both['saves']}"
     )
     alone = [str(i) for i, item in enumerate(told, 1) if not item["together"]]
     if alone:
@@ -299,7 +302,7 @@ def _device(answer: ExplainedDevice) -> list[Part]:
     fit = answer["make_fit"]
     advice, worth, advised = _sorted_out(answer)
     for number, item in enumerate(advised, 1):
-        parts += _advice(number, item, peak)
+        parts += _advice(number, item)
     left = len(advice) - len(worth)
     if left:
         parts.append(Said(f"{plural(left, 'more change')} would save less than 1 % each."))

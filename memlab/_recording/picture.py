@@ -20,7 +20,7 @@ def line(recording: Recording) -> str:
     found = peaks.devices(recording)
     if not found:
         return "no memory was allocated"
-    peaks_of = {i: recording.verdict(i, trials=False)["peak"] for i in found}
+    peaks_of = {i: recording.verdict(i)["peak"] for i in found}
     most = max(found, key=lambda i: peaks_of[i]["allocated_bytes"])
     said = (
         f"{wording.escape(recording.device_name(most))} peaks at "

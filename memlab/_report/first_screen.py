@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from memlab._report import changes as _changes
 from memlab._report import make_fit, modules, peaks
 from memlab._report import verdict as _verdict
 from memlab._report.parts import Heading, Listing, Part, Said, Table, joined
@@ -38,7 +37,7 @@ class Device:
         self.name = wording.escape(recording.device_name(device))
         self.start = start
         self.source = recording.source
-        self.verdict: Verdict = _verdict.of_device(recording, device)
+        self.verdict: Verdict = _verdict.of_device(recording, device, start)
         self.answer: Peak = recording.peak(device)
         self.modules = functools.cache(functools.partial(modules.rows, recording, device))
 
@@ -121,7 +120,7 @@ def _table(of, groups, whole):
 
 
 def _judged(device, changes):
-    sentences = _verdict.sentences(device.verdict, device.start)
+    sentences = _verdict.sentences(device.verdict)
     if sentences:
         yield Heading("Verdict: ", sentences[0])
         yield from map(Said, sentences[1:])
@@ -129,9 +128,7 @@ def _judged(device, changes):
     if fit is not None:
         yield from map(Said, filter(None, (make_fit.batch(fit), make_fit.chosen(fit))))
     lines = []
-    for number, item in enumerate(device.verdict["changes"][:changes], 1):
-        place = _verdict.spot(item, device.start)
-        first, second = _changes.lines(item, device.verdict["peak"], place)
+    for number, (first, second) in enumerate(_verdict.changes(device.verdict)[:changes], 1):
         # Code is to be pasted: whole, and in one line where that has room for it.
         indent = min(5, max(2, COLUMNS - len(second)))
         lines += [*_broken(f"  {number}. {first}"), *_broken(" " * indent + second)]

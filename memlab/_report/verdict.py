@@ -1,12 +1,13 @@
-"""The verdict on a run in words: what happened, and why.
+"""The verdict on a run in lines.
 
-The core has the figures, and chooses the findings and their order.  changes.py has the
-words of the changes.
+The core has the words (csrc/core/show/text/verdict_text.h), the figures, and the order.
 """
 
 from __future__ import annotations
 
-from memlab._report import changes, model_lines
+import os
+
+from memlab._report import model_lines
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -16,18 +17,13 @@ if TYPE_CHECKING:
     from memlab._answers import ExplainedDevice, Verdict
     from memlab._core import Recording
 
-# Trials replay the whole run: for a longer one, `memlab explain` tries changes.
-_TRIED_EVENTS = 200_000
-
-_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
-
-_size = wording.size
 
 
-def of_device(recording: Recording, device: int) -> Verdict:
-    """The verdict on DEVICE, an index, with changes if the recording is short."""
-    events = recording.counts(device)["events"]
-    return recording.verdict(device, trials=events <= _TRIED_EVENTS)
+def of_device(recording: Recording, device: int, start: str | None = None) -> Verdict:
+    """The verdict on DEVICE, an index, with changes if the recording is short: for a longer
+    one, `memlab explain` tries them.  start: the folder to which paths in its texts are
+    relative; None: the current one."""
+    return recording.verdict(device, trials=None, start=start or os.getcwd())
 
 
 def place(item, start=None) -> str:
@@ -38,12 +34,6 @@ def place(item, start=None) -> str:
     inner = item.get("inner")
     to = model_lines.inner_place(inner, start) if inner else item["function"]
     return wording.escape(f"{wording.near(item['file'], start)}:{item['line']} {to}")
-
-
-def spot(item, start=None) -> str:
-    """FILE:LINE of an item of a verdict, as place()."""
-    path = wording.near(item["file"], start)
-    return wording.escape(f"{path}:{item['line']}") if item["file"] else ""
 
 
 _STAGES = {
@@ -61,95 +51,27 @@ def stage(item) -> str:
     return _STAGES.get(item["stage"], "")
 
 
-def _out_of_memory(finding, start):
-    where = place(finding, start)
-    module = wording.escape(finding["module"])
-    words = (stage(finding), module and f"of {module}", where and f"at {where}")
-    return (
-        f"Out of memory {' '.join(filter(None, words))}: "
-        f"{_size(finding['bytes'])} were asked for, torch held "
-        f"{_size(finding['of_bytes'])}."
-    )
-
-
-def _peak_in_evaluation(finding, start):
-    return (
-        f"The peak is {stage(finding)}, not in the training: {_size(finding['bytes'])} above "
-        f"the training's {_size(finding['of_bytes'])}."
-    )
-
-
-def _growing(finding, start):
-    where = place(finding, start) or "a line that is not known"
-    return f"{_size(finding['bytes'])} a step since step {finding['since_step']}: {where}"
-
-
 def held(growing) -> str:
     """The holder of memory that grows; "" if unknown."""
     return f"held by {wording.escape(growing['holder'])}" if growing["holder"] else ""
 
 
-def _grows(finding, start):
-    said = ", ".join(filter(None, (_growing(finding, start), held(finding))))
-    if finding["graph"] or finding["holder"].startswith("autograd node "):
-        remedy = "It keeps an autograd graph: keep .item() or .detach() of it instead."
-    else:
-        remedy = "Empty what holds it, or keep .item() or .detach().cpu() of it instead."
-    return f"Grows by {said}. {remedy}"
-
-
-def _cache_held(finding, start):
-    said = (
-        f"Cached: {_size(finding['bytes'])} of the {_size(finding['of_bytes'])} reserved are "
-        "not in use"
-    )
-    if not finding["setting"]:
-        return f"{said}."
-    instead = finding["setting_instead"]
-    write = f"{_VARIABLE}={instead}" if instead else f"unset {_VARIABLE}"
-    return (
-        f"{said}: {wording.escape(finding['setting'])} holds them. Write "
-        f"{wording.escape(write)} instead: {_size(finding['setting_saving_bytes'])} less are "
-        "reserved, tried."
-    )
-
-
-# By kind: a sentence.
-_FINDINGS = {
-    "out_of_memory": _out_of_memory,
-    "grows": _grows,
-    "may_grow": lambda finding, start: (
-        f"May grow by {_growing(finding, start)}; {finding['steps']} steps are too few to tell."
-    ),
-    "tight": lambda finding, start: (
-        f"Tight: {_size(finding['bytes'])} of the GPU's {_size(finding['of_bytes'])} are free "
-        "at the peak."
-    ),
-    "peak_in_evaluation": _peak_in_evaluation,
-    "fragmented": lambda finding, start: (
-        f"Fragmented: {_size(finding['bytes'])} of the {_size(finding['of_bytes'])} reserved "
-        "lie free between blocks in use."
-    ),
-    "cache_held": _cache_held,
-    "outside_torch": lambda finding, start: (
-        f"Outside torch: {_size(finding['bytes'])} of the GPU's {_size(finding['of_bytes'])}."
-    ),
-    "fits": lambda finding, start: (
-        f"Fits: {_size(finding['bytes'])} of the GPU's {_size(finding['of_bytes'])} are free "
-        "at the peak."
-    ),
-}
-
-
 def sentences(
-    verdict: Verdict | ExplainedDevice, start: str | None = None, kinds: Container[str] = _FINDINGS
+    verdict: Verdict | ExplainedDevice, kinds: Container[str] | None = None
 ) -> list[str]:
-    """The findings of KINDS, most urgent first; paths are relative to the folder START.
-    """
+    """The findings of KINDS, or all, most urgent first, escaped."""
     return [
-        _FINDINGS[finding["kind"]](finding, start)
+        wording.escape(finding["text"])
         for finding in verdict["findings"]
-        if finding["kind"] in kinds
+        if kinds is None or finding["kind"] in kinds
+    ]
+
+
+def changes(verdict: Verdict) -> list[tuple[str, str]]:
+    """What to do and what that saves, and the code of each change, escaped."""
+    return [
+        (wording.escape(item["text"]), wording.escape(item["code"]))
+        for item in verdict["changes"]
     ]
 
 
@@ -157,7 +79,6 @@ def lines(recording: Recording, device: int) -> list[str]:
     """The verdict on DEVICE, an index, in lines: findings, then changes."""
     verdict = of_device(recording, device)
     said = sentences(verdict)
-    for number, item in enumerate(verdict["changes"], 1):
-        what, code = changes.lines(item, verdict["peak"], spot(item))
+    for number, (what, code) in enumerate(changes(verdict), 1):
         said.append(f"{number}. {what}. {code}")
     return said

@@ -7,6 +7,9 @@
 
 const memlabDrop = (() => {
   const GZIP = [0x1f, 0x8b];
+  /* The core's parts that are no blobs. */
+  const HEAD = -1;
+  const VERDICTS = -2;
   /* Snapshots pack to between a tenth and a fiftieth.  What unpacks to far more than that
    * was made to fill the memory. */
   const MOST_RATIO = 200;
@@ -92,7 +95,7 @@ const memlabDrop = (() => {
   }
 
   /* The data of FILE, a Blob, by a new instance of MODULE: { head, text, count,
-   * readBlob }, as of a page that holds them.  Rejects with an Error whose message is for
+   * readBlob, verdicts }, as of a page that holds them.  Rejects with an Error whose message is for
    * people. */
   async function read(module, file) {
     const core = (await WebAssembly.instantiate(module, {})).exports;
@@ -108,16 +111,11 @@ const memlabDrop = (() => {
       throw new Error(`the file is empty; ${REMEDY}`);
     }
     open(core, length);
-    const text = new TextDecoder().decode(bytesOf(core, -1));
-    return { head: JSON.parse(text), text, count: core.count(),
+    const decoder = new TextDecoder();
+    const text = decoder.decode(bytesOf(core, HEAD));
+    const verdicts = JSON.parse(decoder.decode(bytesOf(core, VERDICTS)));
+    return { head: JSON.parse(text), text, verdicts, count: core.count(),
              readBlob: async (n) => bytesOf(core, n) };
-  }
-
-  /* The verdict needs trials and memlab's words, which the core of the page is without: what
-   * stands in its place, by index of the device. */
-  function noVerdicts(head, name) {
-    const line = `No verdict here: this page only reads the file. For it: memlab report ${name}`;
-    return Object.fromEntries(head.devices.map(({ index }) => [index, [line]]));
   }
 
   /* ---- the panel ---- */
@@ -170,11 +168,10 @@ const memlabDrop = (() => {
       await painted();
       try {
         module ??= compile();
-        const { head, readBlob } = await read(await module, file);
+        const { head, verdicts, readBlob } = await read(await module, file);
         if (mine !== turn) {
           return;
         }
-        const verdicts = noVerdicts(head, file.name);
         await memlabViewer.start({ title: file.name, notes: [], verdicts }, head, readBlob);
         status.textContent = `Shown: ${file.name}`;
         dataset.state = "shown";

@@ -89,8 +89,7 @@ const memlabHeader = (() => {
     return lines;
   }
 
-  /* What happened on device D and what to change; ABOUT has it where the command wrote the
-   * page. */
+  /* What happened on device D and what to change, in the lines of ABOUT. */
   function verdict(about, model, d) {
     const lines = about.verdicts?.[model.devices[d].index] ?? [];
     return lines.map((line) => make("p", {}, memlabNames.printable(line)));

@@ -17,6 +17,7 @@ import pytest
 import memlab
 from memlab import _core
 from memlab._files import load
+from memlab._page import page as _page
 
 DATA = Path(__file__).parents[1] / "data"
 MIB = 1 << 20
@@ -485,16 +486,23 @@ def run_core(path, *out):
     return done.stdout, done.returncode
 
 
-def data_of_core(path, tmp_path):
+def page_of_core(path, tmp_path):
+    """The verdicts, the head and the blobs."""
     out = tmp_path / "page"
     check_core(run_core(path, out), ("", 0))
-    head, _, rest = out.read_bytes().partition(b"\0")
+    verdicts, _, rest = out.read_bytes().partition(b"\0")
+    head, _, rest = rest.partition(b"\0")
     blobs = []
     while rest:
         length = int.from_bytes(rest[:4], "little")
         blobs.append(rest[4 : 4 + length])
         rest = rest[4 + length :]
-    return head, blobs
+    return json.loads(verdicts), head, blobs
+
+
+def expected_page(path):
+    recording = load.read_recording(path)
+    return (_page.verdicts_on(recording), *recording.page_data())
 
 
 def check_core(found, expected):
@@ -517,16 +525,36 @@ def test_a_file_gives_the_page_the_same_data_as_memlab_view(tmp_path):
     packed = DATA / "streams_expandable.pickle.gz"
     plain = tmp_path / "plain.pickle"
     plain.write_bytes(gzip.decompress(packed.read_bytes()))
-    expected = load.read_recording(plain).page_data()
-    check_core(data_of_core(plain, tmp_path), expected)
-    check_core(data_of_core(packed, tmp_path), expected)
+    expected = expected_page(plain)
+    assert expected[0] == [["Cached: 322 MiB of the 1.20 GiB reserved are not in use."]]
+    check_core(page_of_core(plain, tmp_path), expected)
+    check_core(page_of_core(packed, tmp_path), expected)
 
 
 @needs_node
-def test_a_mlab_file_gives_the_page_the_same_data(tmp_path):
+def test_the_page_gets_the_same_verdict_on_each_device(tmp_path):
+    path = DATA / "torch_snapshots" / "two_gpus-torch2.11.0.pickle.gz"
+    expected = expected_page(path)
+    for lines in expected[0]:
+        assert any(line.startswith("1. Shrink cuBLAS's workspaces: ") for line in lines)
+    check_core(page_of_core(path, tmp_path), expected)
+
+
+@needs_node
+def test_a_run_out_of_memory_gives_the_page_the_same_verdict(tmp_path):
+    path = DATA / "gpt2_oom.pickle.gz"
+    expected = expected_page(path)
+    assert expected[0][0][0].startswith("Out of memory in a forward pass")
+    check_core(page_of_core(path, tmp_path), expected)
+
+
+@needs_node
+def test_a_mlab_file_gives_the_page_the_same_data(tmp_path, monkeypatch):
+    # Not below the program's folder: the page knows none to shorten paths by.
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "a.mlab"
     record_file(path)
-    check_core(data_of_core(path, tmp_path), load.read_recording(path).page_data())
+    check_core(page_of_core(path, tmp_path), expected_page(path))
 
 
 @needs_node

@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import followed
+
 import memlab
 from memlab import phantom
 from memlab._lab import explain
@@ -188,6 +190,9 @@ def see(program: Program, checkouts: Path) -> Iterator[Seen | Tried]:
         for number, item in enumerate(explain.told(device)):
             after = follow(program, checkouts, folder / str(number), dict(item))
             tried.append(compare(dict(item), before, after))
+            done = followed.already(item, program.arguments, program.environment)
+            if done:
+                tried[-1].wrong.append(f"it is followed already: {done}")
             yield tried[-1]
         said = [(item.kind, item.where) for item in tried]
         wrong += [

@@ -41,12 +41,13 @@ def fits(name, batch, folder, variables=None):
     return done.returncode == 0
 
 
-def make_fit(name, folder):
-    """What the verdict says of a run that ran out of memory, and what stderr said."""
+def make_fit(name, folder, batch=None):
+    """What the verdict says of a run with BATCH that ran out of memory, and what stderr said;
+    None: the batch with which it does."""
     variables = {**os.environ, **phantom.environment(gpu=GPU), **_shared(name, folder)}
     out = folder / "out"
     words = ["run", f"--phantom={GPU}", "--out", str(out), str(FOLDER / f"{name}.py")]
-    words += ["--batch", str(batch_of(name))]
+    words += ["--batch", str(batch or batch_of(name))]
     done = subprocess.run(
         [sys.executable, "-m", "memlab", *words],
         cwd=ROOT,

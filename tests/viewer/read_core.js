@@ -1,6 +1,6 @@
 /* The core as WebAssembly.  Run by tests/page/test_page_data.py:
- *   node read_core.js FILE OUT      writes what it makes of FILE to OUT: the head, a NUL,
- *                                   then each blob behind its length
+ *   node read_core.js FILE OUT      writes what it makes of FILE to OUT: the verdicts, a
+ *                                   NUL, the head, a NUL, then each blob behind its length
  *   node read_core.js FILE          prints the error */
 "use strict";
 
@@ -13,9 +13,9 @@ const { memlabDrop } = load(["drop.js"], ["memlabDrop"]);
 
 async function main(path, out) {
   const module = new WebAssembly.Module(readFileSync(CORE));
-  const { text, count, readBlob } = await memlabDrop.read(
+  const { text, verdicts, count, readBlob } = await memlabDrop.read(
     module, new Blob([readFileSync(path)]));
-  const pieces = [Buffer.from(text), Buffer.from([0])];
+  const pieces = [Buffer.from(`${JSON.stringify(verdicts)}\0${text}\0`)];
   for (let n = 0; n < count; n++) {
     const blob = await readBlob(n);
     const length = Buffer.alloc(4);

@@ -3,6 +3,7 @@
 
 #include "core/base/base.h"
 #include "core/lab/verdict/make_fit.h"
+#include "core/show/text/verdict_text.h"
 #include "dicts/dict_values.h"
 #include "dicts/make_fit_dict.h"
 #include "dicts/peak_dict.h"
@@ -32,15 +33,32 @@ ml_py_set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame)
     return ml_py_set(dict, "function", text(recording->strings[f->name]));
 }
 
+static PyObject *
+saving_words(const ml_advices *advices, uint64_t allocated, uint64_t reserved)
+{
+    ml_buffer out = {0};
+    ml_verdict_saving(&out, advices, allocated, reserved);
+    PyObject *said =
+        out.error == 0 ? PyUnicode_FromStringAndSize(out.bytes, (Py_ssize_t)out.length)
+                       : PyErr_NoMemory();
+    ml_buffer_fini(&out);
+    return said;
+}
+
 static int
-set_savings(PyObject *dict, const ml_totals *before, uint64_t allocated,
+set_savings(PyObject *dict, const ml_advices *advices, uint64_t allocated,
             uint64_t reserved)
 {
+    const ml_totals *before = &advices->before.peak;
     if (ml_py_set(dict, "allocated_saving_bytes",
                   saving(before->allocated, allocated)) < 0) {
         return -1;
     }
-    return ml_py_set(dict, "reserved_saving_bytes", saving(before->reserved, reserved));
+    if (ml_py_set(dict, "reserved_saving_bytes", saving(before->reserved, reserved)) <
+        0) {
+        return -1;
+    }
+    return ml_py_set(dict, "saves", saving_words(advices, allocated, reserved));
 }
 
 PyObject *
@@ -53,8 +71,8 @@ ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
     if (dict != NULL &&
         (ml_py_set(dict, "kind", PyUnicode_FromString(ml_advice_text(advice->kind))) <
              0 ||
-         set_savings(dict, &advices->before.peak, advice->allocated_after,
-                     advice->reserved_after) < 0 ||
+         set_savings(dict, advices, advice->allocated_after, advice->reserved_after) <
+             0 ||
          ml_py_set(dict, "exact", PyBool_FromLong(advice->exact)) < 0 ||
          ml_py_set(dict, "together", PyBool_FromLong(advice->together)) < 0 ||
          ml_py_set_frame(dict, recording, advice->frame) < 0 ||
@@ -154,8 +172,8 @@ together_dict(const ml_advices *advices)
 {
     const ml_totals *after = &advices->after.peak;
     PyObject *dict = ml_py_totals(after);
-    if (dict != NULL && set_savings(dict, &advices->before.peak, after->allocated,
-                                    after->reserved) < 0) {
+    if (dict != NULL &&
+        set_savings(dict, advices, after->allocated, after->reserved) < 0) {
         Py_CLEAR(dict);
     }
     return dict;

@@ -11,11 +11,7 @@
 static PyObject *
 inner_dict(const ml_recording *recording, const ml_cause *cause)
 {
-    const ml_frame *line = &recording->frames[cause->frame];
-    const ml_frame *inner = &recording->frames[cause->model];
-    bool same = line->filename == inner->filename && line->name == inner->name &&
-                line->line == inner->line;
-    if (cause->how == ML_HOW_NONE || cause->model == 0 || same) {
+    if (!ml_cause_has_inner(recording, cause)) {
         return Py_NewRef(Py_None);
     }
     ml_code_names names;

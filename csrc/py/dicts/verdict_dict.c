@@ -19,17 +19,34 @@ set_setting(PyObject *dict, const ml_blamed_setting *blamed)
     return 0;
 }
 
+typedef void put_words(ml_buffer *out, const ml_verdict_words *words, size_t index);
+
+/* What PUT writes of item INDEX. */
 static PyObject *
-finding_dict(const ml_recording *recording, const ml_run_verdict *verdict,
-             const ml_finding *finding)
+words_of(put_words *put, const ml_verdict_words *words, size_t index)
+{
+    ml_buffer out = {0};
+    put(&out, words, index);
+    PyObject *said = out.error == 0 ? text((ml_string){out.bytes, (uint32_t)out.length})
+                                    : PyErr_NoMemory();
+    ml_buffer_fini(&out);
+    return said;
+}
+
+static PyObject *
+finding_dict(const ml_verdict_words *words, size_t index)
 {
     static const ml_blamed_setting none;
+    const ml_recording *recording = words->recording;
+    const ml_run_verdict *verdict = words->verdict;
+    const ml_finding *finding = &verdict->findings[index];
     const char *stage =
         finding->stage < ML_STAGE_COUNT ? ml_stage_text(finding->stage) : "";
     PyObject *dict = PyDict_New();
     if (dict != NULL &&
         (ml_py_set(dict, "kind", PyUnicode_FromString(ml_finding_text(finding->kind))) <
              0 ||
+         ml_py_set(dict, "text", words_of(ml_verdict_finding, words, index)) < 0 ||
          ml_py_set(dict, "stage", PyUnicode_FromString(stage)) < 0 ||
          ml_py_set(dict, "bytes", number(finding->bytes)) < 0 ||
          ml_py_set(dict, "of_bytes", number(finding->of)) < 0 ||
@@ -57,26 +74,39 @@ peak_dict(const ml_recording *recording, const ml_run_verdict *verdict)
 }
 
 static PyObject *
-finding_list(const ml_recording *recording, const ml_run_verdict *verdict)
+finding_list(const ml_verdict_words *words)
 {
     PyObject *list;
-    FILL_LIST(list, i, verdict->finding_count,
-              finding_dict(recording, verdict, &verdict->findings[i]));
+    FILL_LIST(list, i, words->verdict->finding_count, finding_dict(words, i));
     return list;
 }
 
 static PyObject *
-change_list(const ml_recording *recording, const ml_run_verdict *verdict)
+change_dict(const ml_verdict_words *words, size_t index)
+{
+    const ml_run_verdict *verdict = words->verdict;
+    PyObject *dict =
+        ml_py_advice_item(words->recording, verdict->advices, verdict->changes[index]);
+    if (dict != NULL &&
+        (ml_py_set(dict, "text", words_of(ml_verdict_change, words, index)) < 0 ||
+         ml_py_set(dict, "code", words_of(ml_verdict_code, words, index)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+change_list(const ml_verdict_words *words)
 {
     PyObject *list;
-    FILL_LIST(list, i, verdict->change_count,
-              ml_py_advice_item(recording, verdict->advices, verdict->changes[i]));
+    FILL_LIST(list, i, words->verdict->change_count, change_dict(words, i));
     return list;
 }
 
 PyObject *
-ml_py_verdict(const ml_recording *recording, int device, const ml_run_verdict *verdict)
+ml_py_verdict(const ml_verdict_words *words, int device)
 {
+    const ml_run_verdict *verdict = words->verdict;
     PyObject *dict = PyDict_New();
     PyObject *total = verdict->total == 0 ? Py_NewRef(Py_None) : number(verdict->total);
     if (dict == NULL) {
@@ -85,10 +115,10 @@ ml_py_verdict(const ml_recording *recording, int device, const ml_run_verdict *v
     }
     if (ml_py_set(dict, "total_bytes", total) < 0 ||
         ml_py_set(dict, "device", PyLong_FromLong(device)) < 0 ||
-        ml_py_set(dict, "peak", peak_dict(recording, verdict)) < 0 ||
-        ml_py_set(dict, "findings", finding_list(recording, verdict)) < 0 ||
+        ml_py_set(dict, "peak", peak_dict(words->recording, verdict)) < 0 ||
+        ml_py_set(dict, "findings", finding_list(words)) < 0 ||
         ml_py_set(dict, "tried", PyBool_FromLong(verdict->advices != NULL)) < 0 ||
-        ml_py_set(dict, "changes", change_list(recording, verdict)) < 0 ||
+        ml_py_set(dict, "changes", change_list(words)) < 0 ||
         ml_py_set(dict, "make_fit",
                   verdict->has_fit ? ml_py_make_fit(&verdict->fit)
                                    : Py_NewRef(Py_None)) < 0) {

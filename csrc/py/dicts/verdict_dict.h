@@ -4,11 +4,10 @@
 #ifndef ML_PY_VERDICT_DICT_H
 #define ML_PY_VERDICT_DICT_H
 
-#include "core/lab/verdict/run_verdict.h"
+#include "core/show/text/verdict_text.h"
 #include "state.h"
 
-/* New reference: VERDICT on DEVICE of RECORDING; NULL with an exception set. */
-PyObject *ml_py_verdict(const ml_recording *recording, int device,
-                        const ml_run_verdict *verdict);
+/* New reference: the verdict in WORDS on DEVICE; NULL with an exception set. */
+PyObject *ml_py_verdict(const ml_verdict_words *words, int device);
 
 #endif

@@ -208,38 +208,46 @@ ml_recording_explain(PyObject *op, PyObject *args, PyObject *kwargs)
 }
 
 const char ml_recording_verdict_doc[] =
-    "verdict($self, device, /, *, trials=False)\n--\n\n"
+    "verdict($self, device, /, *, trials=False, start='')\n--\n\n"
     "What happened on a device, why, and what to change, as a dict.\n\n"
-    "trials: a bool, whether changes are tried in replays of the whole run. Sizes in "
-    "bytes;\n"
-    "docs/REPORT.md describes each key. Raises IndexError for a device that the "
-    "recording\n"
-    "does not have, MemoryError.";
+    "trials: a bool, whether changes are tried in replays of the whole run; None: if "
+    "it is\n"
+    "short.  start: the folder to which paths in its texts are relative; '': none. "
+    "Sizes "
+    "in\n"
+    "bytes; docs/REPORT.md describes each key. Raises IndexError for a device that "
+    "the\n"
+    "recording does not have, MemoryError.";
 
 PyObject *
 ml_recording_verdict(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"", "trials", NULL};
+    static char *keywords[] = {"", "trials", "start", NULL};
     const ml_recording *recording = ml_recording_of(op);
-    PyObject *arg;
-    int trials = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:verdict", keywords, &arg,
-                                     &trials)) {
+    PyObject *arg, *asked = Py_False;
+    const char *start = "";
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$Os:verdict", keywords, &arg,
+                                     &asked, &start)) {
         return NULL;
     }
     Py_ssize_t device = ml_recording_device_of(recording, arg);
     if (device < 0) {
         return NULL;
     }
-    int error = 0;
-    const ml_run_verdict *verdict =
-        ml_recording_verdict_of(op, (size_t)device, trials != 0, &error);
-    if (verdict == NULL) {
-        return ml_py_raise_trial(ml_state_of(Py_TYPE(op)), error, "");
+    int error = 0, trials = PyObject_IsTrue(asked);
+    if (trials < 0) {
+        return NULL;
     }
     size_t own = (size_t)device;
     const ml_recording *part = ml_recording_part(recording, &own);
-    return ml_py_verdict(part, (int)device, verdict);
+    bool tries = asked == Py_None ? ml_run_verdict_tries(part, own) : trials != 0;
+    const ml_run_verdict *verdict =
+        ml_recording_verdict_of(op, (size_t)device, tries, &error);
+    if (verdict == NULL) {
+        return ml_py_raise_trial(ml_state_of(Py_TYPE(op)), error, "");
+    }
+    ml_verdict_words words = {part, verdict, start};
+    return ml_py_verdict(&words, (int)device);
 }
 
 const char ml_recording_growth_doc[] =

@@ -24,7 +24,9 @@
  *
  * Of ML_GROWTH_FEWEST steps or more, but too few for that, it is told as not certain.  An
  * optimizer's states do not count, nor the newest gradient of a parameter: there are as many as
- * parameters, and more with each layer that is unfrozen. */
+ * parameters, and more with each layer that is unfrozen.  In torch's own snapshots, which name
+ * no parameter, nor the oldest blocks that passes left of a size, as many as there were blocks
+ * of it before the first pass. */
 #ifndef ML_GROWTH_H
 #define ML_GROWTH_H
 

@@ -1,8 +1,6 @@
 /* The blocks that outlive the step that allocated them.  See growth_kept.h. */
 #include "analysis/answers/growth_kept.h"
 
-#include <string.h>
-
 #include "base/base.h"
 
 static int
@@ -88,48 +86,134 @@ find_all(const ml_analysis *analysis, const ml_growth_steps *steps, ml_kept_bloc
     return error;
 }
 
-typedef struct owned {
-    uint64_t *owners; /* string of the name and of the module */
-    uint64_t owner;
-} owned;
+/* ---- Gradients ----
+ *
+ * There are as many as parameters, and where layers are unfrozen one by one, ever more: those
+ * that parameters have at the end are left out, of each owner as many as it can have. */
+
+/* Owners of gradients: parameters, as strings of the name and of the module; or, in torch's own
+ * snapshots, which name none, all parameters of a size. */
+typedef struct owners {
+    const ml_analysis *analysis;
+    bool by_size;
+    ml_intern seen;
+    uint64_t *keys; /* owned; by id */
+    uint64_t *room; /* owned; by id: gradients to leave out */
+    uint64_t key;
+} owners;
 
 static bool
-same_owner(const void *context, uint32_t id)
+is_key(const void *context, uint32_t id)
 {
-    const owned *sought = context;
-    return sought->owners[id] == sought->owner;
+    const owners *of = context;
+    return of->keys[id] == of->key;
 }
 
-/* Leaves out the gradients that parameters have at the end: there are as many as parameters,
- * and where layers are unfrozen one by one, ever more. */
-static int
-drop_gradients(const ml_analysis *analysis, ml_kept_blocks *out)
+/* The id of KEY among those seen; UINT32_MAX: it is not there. */
+static uint32_t
+find_owner(owners *of, uint64_t key)
 {
-    ml_intern seen = {0};
-    owned sought = {.owners = ml_alloc_zeroed(out->count + 1, sizeof(uint64_t))};
-    int error = sought.owners == NULL ? ML_ENOMEM : 0;
-    size_t to = out->count;
-    for (size_t i = out->count; error == 0 && i-- > 0;) {
-        const ml_lifetime *life = &analysis->lifetimes.rows[out->list[i].row];
-        uint32_t id;
-        bool newest = false;
-        if (life->tag == ML_CATEGORY_GRADIENT && life->name != 0) {
-            sought.owner = (uint64_t)life->module << 32 | life->name;
-            uint64_t hash = ml_hash_u64(sought.owner);
-            newest = !ml_intern_find(&seen, hash, same_owner, &sought, &id);
-            if (newest) {
-                sought.owners[seen.count] = sought.owner;
-                error = ml_intern_add(&seen, hash);
-            }
-        }
-        if (!newest) {
-            out->list[--to] = out->list[i];
+    uint32_t id;
+    of->key = key;
+    bool known = ml_intern_find(&of->seen, ml_hash_u64(key), is_key, of, &id);
+    return known ? id : UINT32_MAX;
+}
+
+/* Sets *KEY to the owner of BLOCK, which is a gradient or looks like one: made by a pass, and
+ * there at the end.  False: it has none. */
+static bool
+owner_of(const owners *of, const ml_kept *block, uint32_t end, uint64_t *key)
+{
+    const ml_lifetimes *lifetimes = &of->analysis->lifetimes;
+    const ml_lifetime *life = &lifetimes->rows[block->row];
+    if (of->by_size) {
+        *key = ml_lifetimes_request(lifetimes, block->row).size;
+        return block->backward && block->until == end;
+    }
+    *key = (uint64_t)life->module << 32 | life->name;
+    return life->tag == ML_CATEGORY_GRADIENT && life->name != 0;
+}
+
+static int
+find_owners(owners *of, const ml_kept_blocks *kept, uint32_t end)
+{
+    of->keys = ml_alloc_zeroed(kept->count + 1, sizeof(uint64_t));
+    of->room = ml_alloc_zeroed(kept->count + 1, sizeof(uint64_t));
+    int error = of->keys == NULL || of->room == NULL ? ML_ENOMEM : 0;
+    for (size_t i = 0; error == 0 && i < kept->count; i++) {
+        uint64_t key;
+        if (owner_of(of, &kept->list[i], end, &key) &&
+            find_owner(of, key) == UINT32_MAX) {
+            of->keys[of->seen.count] = key;
+            of->room[of->seen.count] = !of->by_size;
+            error = ml_intern_add(&of->seen, ml_hash_u64(key));
         }
     }
-    ml_free(sought.owners);
-    ml_intern_fini(&seen);
-    memmove(out->list, out->list + to, (out->count - to) * sizeof(ml_kept));
-    out->count -= to;
+    return error;
+}
+
+/* A size has as many parameters as blocks of it that were there before the first pass and are at
+ * the end. */
+static void
+count_parameters(owners *of)
+{
+    const ml_analysis *a = of->analysis;
+    const ml_lifetimes *lifetimes = &a->lifetimes;
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        const ml_lifetime *life = &lifetimes->rows[i];
+        if (life->birth != 0 &&
+            ml_causes_is_backward(a->causes, a->device, life->birth - 1)) {
+            break;
+        }
+        bool lasts = ml_lifetime_last(lifetimes, life)->requested == ML_NEVER;
+        uint32_t id = !lasts || life->start != life->birth
+                          ? UINT32_MAX
+                          : find_owner(of, ml_lifetimes_request(lifetimes, i).size);
+        if (id != UINT32_MAX) {
+            of->room[id]++;
+        }
+    }
+}
+
+/* An owner has its newest.  Of those of a size the oldest are taken: what comes beside the
+ * parameters' own is then seen to come until the end. */
+static void
+drop(owners *of, ml_kept_blocks *kept, uint32_t end)
+{
+    size_t count = kept->count;
+    for (size_t k = 0; k < count; k++) {
+        ml_kept *block = &kept->list[of->by_size ? k : count - 1 - k];
+        uint64_t key;
+        uint32_t id = owner_of(of, block, end, &key) ? find_owner(of, key) : UINT32_MAX;
+        if (id != UINT32_MAX && of->room[id] != 0) {
+            of->room[id]--;
+            block->bytes = 0;
+        }
+    }
+    size_t to = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (kept->list[i].bytes != 0) {
+            kept->list[to++] = kept->list[i];
+        }
+    }
+    kept->count = to;
+}
+
+static int
+drop_gradients(const ml_analysis *analysis, ml_kept_blocks *kept, uint32_t end)
+{
+    owners of = {.analysis = analysis,
+                 .by_size = ml_causes_signs(analysis->causes)->of != NULL};
+    int error = find_owners(&of, kept, end);
+    if (error == 0 && of.by_size && of.seen.count != 0) {
+        count_parameters(&of);
+    }
+    if (error == 0) {
+        drop(&of, kept, end);
+    }
+    ml_free(of.keys);
+    ml_free(of.room);
+    ml_intern_fini(&of.seen);
     return error;
 }
 
@@ -138,5 +222,7 @@ ml_kept_find(const ml_analysis *analysis, const ml_growth_steps *steps,
              ml_kept_blocks *out)
 {
     int error = find_all(analysis, steps, out);
-    return error == 0 && out->count != 0 ? drop_gradients(analysis, out) : error;
+    return error == 0 && out->count != 0
+               ? drop_gradients(analysis, out, (uint32_t)steps->count)
+               : error;
 }

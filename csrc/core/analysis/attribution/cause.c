@@ -479,6 +479,16 @@ _Static_assert(ML_IS_NUMBERED(ML_NO_LINES, ML_NO_LINE_COUNT),
 _Static_assert(ML_IS_NUMBERED(ML_NO_MODULES, ML_NO_MODULE_COUNT),
                "a number is missing or twice");
 
+bool
+ml_cause_has_inner(const ml_recording *recording, const ml_cause *cause)
+{
+    const ml_frame *line = &recording->frames[cause->frame];
+    const ml_frame *inner = &recording->frames[cause->model];
+    return cause->how != ML_HOW_NONE && cause->model != 0 &&
+           (line->filename != inner->filename || line->name != inner->name ||
+            line->line != inner->line);
+}
+
 const char *
 ml_phase_text(unsigned phase)
 {

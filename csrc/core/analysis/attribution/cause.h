@@ -125,6 +125,9 @@ const ml_stack_facts *ml_causes_facts(const ml_causes *causes); /* borrowed */
 /* Borrowed; empty if the recording marks the events of backward passes. */
 const ml_stack_signs *ml_causes_signs(const ml_causes *causes);
 
+/* Whether the model's own line is another than the program's, which CAUSE has. */
+bool ml_cause_has_inner(const ml_recording *recording, const ml_cause *cause);
+
 const char *ml_phase_text(unsigned phase);         /* "unknown" for an unknown one */
 const char *ml_how_text(unsigned how);             /* "" for an unknown one */
 const char *ml_no_line_text(unsigned no_line);     /* "" for an unknown one */

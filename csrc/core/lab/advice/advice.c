@@ -2,12 +2,12 @@
  * advice.h. */
 #include "lab/advice/advice.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "lab/advice/advice_edits.h"
+#include "lab/advice/advice_places.h"
 #include "lab/advice/advice_rules.h"
 
 /* Proposals tried of each kind, those of the most bytes first.  A trial costs a whole
@@ -149,43 +149,19 @@ rank(ml_advices *out)
 
 /* ---- Checkpointing, once ---- */
 
-/* Whether PATH is one of the patterns of PLACES, or of a module within one or around it. */
-static bool
-is_nested(const char *places, const char *path)
-{
-    size_t length = strlen(path);
-    for (const char *place = places; *place != 0;) {
-        size_t own = strcspn(place, ",");
-        size_t least = own < length ? own : length;
-        bool same = memcmp(place, path, least) == 0;
-        if (same && (own == length || (own < length ? path : place)[least] == '.')) {
-            return true;
-        }
-        place += own;
-        place += *place == ',' ? strlen(", ") : 0;
-    }
-    return false;
-}
-
 /* MORE's modules and edits become INTO's. */
 static int
 absorb(ml_advice *into, const ml_advice *more, const ml_totals *after)
 {
-    size_t own = strlen(into->module);
-    size_t size = own + strlen(more->module) + 3;
-    char *module = ml_alloc(size);
-    if (module == NULL) {
-        return ML_ENOMEM;
+    int error = ml_places_add(&into->module, more->module);
+    if (error < 0) {
+        return error;
     }
-    snprintf(module, size, "%s, %s", into->module, more->module);
-    ml_free(into->module);
-    into->module = module;
     into->bytes += more->bytes;
     into->blocks += more->blocks;
     into->count += more->count;
     into->allocated_after = after->allocated;
     into->reserved_after = after->reserved;
-    int error = 0;
     for (size_t i = 0; error == 0 && i < more->edit_count; i++) {
         error = ml_advice_edit(into, more->edits[i]);
     }
@@ -200,7 +176,7 @@ try_beside(const ml_advice_case *it, ml_advice *into, const ml_advice *more, boo
     ml_trial_result result, alone = {.peak = {.allocated = into->allocated_after,
                                               .reserved = into->reserved_after}};
     *less = false;
-    if (is_nested(into->module, more->module)) {
+    if (ml_places_nest(into->module, more->module)) {
         return 0;
     }
     int error = ml_advices_try(it, both, 2, &result);
@@ -235,7 +211,7 @@ merge_checkpoints(const ml_advice_case *it, ml_advices *out)
         kept++;
     }
     out->count = kept;
-    return error;
+    return error == 0 && into != NULL ? ml_places_fold(&into->module) : error;
 }
 
 /* ---- All of them ---- */

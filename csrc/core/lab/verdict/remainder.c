@@ -257,6 +257,21 @@ first_pass(ml_remainder_builder *b)
     return error == 0 ? ml_remainder_repeat(b, until) : error;
 }
 
+/* Whether demand I has the size of a parameter. */
+static bool
+is_of_parameter(const ml_remainder_builder *b, size_t i)
+{
+    const ml_remainder *out = b->out;
+    uint64_t bytes = out->workload->demands[i].bytes;
+    for (size_t k = 0; k < out->recorded; k++) {
+        if (b->it->of[k].verdict.category == ML_CATEGORY_PARAMETER &&
+            out->workload->demands[k].bytes == bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int
 continue_run(ml_remainder_builder *b)
 {
@@ -285,6 +300,10 @@ continue_run(ml_remainder_builder *b)
     }
     if (b->stage == ML_STAGE_OPTIMIZER || b->stage == ML_STAGE_LOADING) {
         out->items[unseen].kind = ML_REST_KEPT;
+        out->items[unseen].scales = false;
+    }
+    else if (b->stage == ML_STAGE_BACKWARD && is_of_parameter(b, unseen)) {
+        out->items[unseen].kind = ML_REST_GRADIENT;
         out->items[unseen].scales = false;
     }
     b->now++;

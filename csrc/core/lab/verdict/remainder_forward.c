@@ -273,17 +273,52 @@ made_of(uint64_t bytes, uint64_t rows, uint64_t width)
     return out <= 1 ? rows : rows / width * 4 * out;
 }
 
+/* Whether demand I has half the bytes of a parameter of its module. */
+static bool
+is_cast_weight(const ml_remainder_builder *b, size_t i)
+{
+    const ml_demand *demands = b->out->workload->demands;
+    for (size_t k = 0; k < b->out->recorded; k++) {
+        if (is_parameter(b, k) && demands[k].bytes == 2 * demands[i].bytes &&
+            ml_string_compare(module_at(b, k), module_at(b, i)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Whether the pass cast weights to 16 bits: a loss then uses float32. */
 static bool
 is_autocast(const ml_remainder_builder *b)
 {
     for (size_t i = 0; i < b->out->recorded; i++) {
-        if (is_of_pass(b, i) && !b->out->items[i].scales &&
-            b->it->of[i].verdict.category != ML_CATEGORY_WORKSPACE) {
+        if (is_of_pass(b, i) && !b->out->items[i].scales && is_cast_weight(b, i)) {
             return true;
         }
     }
     return false;
+}
+
+/* What a loss casts to float32, of BYTES in 16 bits. */
+static int
+add_cast(ml_remainder_builder *b, uint64_t bytes, size_t like)
+{
+    b->casts = true;
+    b->now++;
+    return ml_remainder_add(b, 2 * bytes, like, true, ML_REST_PASS, NULL);
+}
+
+/* A loss over classes, of logits of BYTES, keeps the logarithms of their probabilities; in 16
+ * bits their cast to float32 besides. */
+static int
+add_loss(ml_remainder_builder *b, uint64_t bytes, size_t like)
+{
+    if (!ml_remainder_holds(b, b->loss_of_classes)) {
+        return 0;
+    }
+    b->now++;
+    int error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, NULL);
+    return error == 0 && is_autocast(b) ? add_cast(b, bytes, like) : error;
 }
 
 /* Whether the pass has convolutions: rows say nothing of what these make. */
@@ -315,7 +350,6 @@ finish_others(ml_remainder_builder *b, const family *of)
             after = i;
         }
     }
-    bool cast = is_autocast(b);
     unsigned others = 0;
     uint32_t last = 0;
     int error = 0;
@@ -331,14 +365,9 @@ finish_others(ml_remainder_builder *b, const family *of)
         }
         uint64_t bytes = made_of(b->out->workload->demands[i].bytes, rows, width);
         b->out->forward += bytes;
-        /* A loss keeps what it makes of them besides. */
         error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, &b->returned);
+        error = error == 0 ? add_loss(b, bytes, like) : error;
         b->now++;
-        if (error == 0 && ml_remainder_holds(b, b->loss_of_classes)) {
-            error = ml_remainder_add(b, cast ? 2 * bytes : bytes, like, true,
-                                     ML_REST_PASS, NULL);
-            b->now++;
-        }
     }
     b->out->modules += others;
     if (others > MOST_OTHERS || (others != 0 && (rows == 0 || convolves(b)))) {
@@ -363,12 +392,27 @@ finish_last(ml_remainder_builder *b, uint32_t failed)
     }
     out->untold |= (uint32_t)!known << ML_UNTOLD_MODULES;
     b->returned = out->recorded;
-    if (known && ml_remainder_holds(b, b->loss_of_classes)) {
-        b->now++;
-        return ml_remainder_add(b, is_autocast(b) ? 2 * bytes : bytes, out->recorded,
-                                true, ML_REST_PASS, NULL);
+    return known ? add_loss(b, bytes, out->recorded) : 0;
+}
+
+/* After the modules: a loss, which may cast what it asked for last, or have asked for the cast. */
+static int
+finish_loss(ml_remainder_builder *b)
+{
+    ml_remainder *out = b->out;
+    uint64_t bytes = out->workload->demands[out->recorded].bytes;
+    uint64_t returned = 0;
+    for (size_t i = 0; i < out->recorded; i++) {
+        if (is_of_pass(b, i) && out->items[i].scales &&
+            b->it->of[i].cause.module != 0) {
+            returned = out->workload->demands[i].bytes;
+        }
     }
-    return 0;
+    if (!ml_remainder_holds(b, b->loss_of_classes) || !is_autocast(b)) {
+        return 0;
+    }
+    b->casts = bytes == 2 * returned;
+    return bytes == returned ? add_cast(b, bytes, out->recorded) : 0;
 }
 
 int
@@ -376,7 +420,7 @@ ml_remainder_finish_forward(ml_remainder_builder *b)
 {
     ml_cause cause = ml_causes_of(b->it->causes, b->it->device, b->out->failed);
     if (cause.module == 0) {
-        return 0; /* after the modules: a loss */
+        return finish_loss(b);
     }
     family of;
     if (!find_family(b, b->it->recording->strings[cause.module], &of)) {

@@ -16,6 +16,7 @@ typedef struct ml_remainder_builder {
     size_t anew_from;
     size_t anew_until;
     bool much;
+    bool casts;    /* the loss ends with a cast to float32 */
     uint8_t stage; /* enum ml_stage of the request that failed */
     /* As ML_NOTE_LOOP: each enum ml_loop_fact, and bytes. */
     uint8_t gradients_live;

@@ -99,7 +99,9 @@ is_of_program(const ml_remainder_builder *b, size_t i)
            ml_string_holds(name, "softmax");
 }
 
-/* Whether demand I is of the backward pass in which memory ended: no pass waits for it. */
+/* Whether demand I is of the backward pass in which memory ended: no pass waits for it.  The
+ * request that failed is what a function's pass made of the newest block that waits, and goes
+ * on to the next function; what came to it goes with that block. */
 static bool
 is_in_flight(const ml_remainder_builder *b, size_t i)
 {
@@ -133,25 +135,33 @@ ml_remainder_backward(ml_remainder_builder *b)
     uint64_t passed = 0;
     uint64_t made = 0;
     size_t next = count;
-    /* It begins with the gradient of what the forward returned. */
-    bool begins = true;
+    /* It begins with the gradient of what the forward returned; that of a cast is its own. */
+    bool begins = !b->casts;
     bool first = false; /* behind gradients that are there */
+    bool of_cast = b->casts;
     for (size_t i = end; i > 0 && error == 0; i--) {
         if (!ml_remainder_is_live(out, i - 1) ||
             out->items[i - 1].kind != ML_REST_PASS) {
             continue;
         }
         if (is_in_flight(b, i - 1)) {
+            bool goes_on = b->much || i - 1 == out->recorded;
             begins = false;
             first = true;
-            ml_remainder_free_at(b, i - 1, b->now + 2);
+            ml_remainder_free_at(b, i - 1, b->now + goes_on);
             continue;
         }
         uint64_t bytes = out->workload->demands[i - 1].bytes;
+        passed += bytes;
+        if (first && !b->much) {
+            first = false;
+            ml_remainder_free_at(b, i - 1, b->now);
+            continue;
+        }
         unsigned come = begins || b->much ? 1 : 0;
         come += b->much && is_of_program(b, i - 1) ? 1 : 0;
-        come = first ? 0 : come;
-        begins = first = false;
+        come = first || of_cast ? 0 : come;
+        begins = first = of_cast = false;
         for (unsigned j = 0; j <= come && error == 0; j++) {
             size_t brief = 0;
             error = ml_remainder_add(b, bytes, i - 1, out->items[i - 1].scales,
@@ -163,7 +173,6 @@ ml_remainder_backward(ml_remainder_builder *b)
         }
         ml_remainder_free_at(b, i - 1, b->now + 1);
         b->now++;
-        passed += bytes;
         while (error == 0 && next > 0 &&
                (double)made / (double)gradients < (double)passed / (double)all) {
             made += sizes[--next];

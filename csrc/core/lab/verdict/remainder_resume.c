@@ -14,15 +14,17 @@
 /* What is kept may rise by one part in so many from pass to pass. */
 #define GROWTH_PART 200
 
+/* Bytes of results that live at EVENT and still at THEN. */
 static uint64_t
-kept_at(const ml_remainder_builder *b, size_t event)
+kept_at(const ml_remainder_builder *b, size_t event, size_t then)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < b->out->recorded; i++) {
         unsigned category = b->it->of[i].verdict.category;
         bool counts =
             !ml_remainder_is_kept(category) && category != ML_CATEGORY_GRADIENT;
-        if (counts && ml_demand_lives_at(b->it, i, event)) {
+        if (counts && ml_demand_lives_at(b->it, i, event) &&
+            ml_demand_lives_at(b->it, i, then)) {
             bytes += b->it->workload->demands[i].block_bytes;
         }
     }
@@ -191,6 +193,27 @@ follow(ml_remainder_builder *b, const comparison *of, size_t until)
     return error;
 }
 
+/* Whether HIGH bytes are more than LOW, without what a pass returned: the next pass replaces
+ * it, which this one may not have done yet. */
+static bool
+is_more(const ml_remainder_builder *b, uint64_t low, uint64_t high)
+{
+    uint64_t returned = b->outputs_living > low ? b->outputs_living - low : 0;
+    high = high > returned ? high - returned : 0;
+    return high > low + low / GROWTH_PART &&
+           high - low > b->it->before.peak.allocated / GROWTH_PART;
+}
+
+/* Whether passes leave ever more: this one began with more than the one before it, and more of
+ * that has lasted since. */
+static bool
+grows(const ml_remainder_builder *b, size_t previous)
+{
+    size_t now = b->out->failed - 1;
+    return is_more(b, kept_at(b, previous, previous), kept_at(b, b->pass, b->pass)) &&
+           is_more(b, kept_at(b, previous, b->pass), kept_at(b, b->pass, now));
+}
+
 int
 ml_remainder_resume(ml_remainder_builder *b, size_t previous)
 {
@@ -212,10 +235,7 @@ ml_remainder_resume(ml_remainder_builder *b, size_t previous)
     }
     ml_free(lists[0]);
     ml_free(lists[1]);
-    uint64_t low = kept_at(b, previous);
-    uint64_t high = kept_at(b, b->pass);
-    if (b->out->untold == 0 && of.to == of.from && high > low + low / GROWTH_PART &&
-        high - low > b->it->before.peak.allocated / GROWTH_PART) {
+    if (b->out->untold == 0 && of.to == of.from && grows(b, previous)) {
         b->out->untold |= 1u << ML_UNTOLD_GROWTH;
     }
     return error;

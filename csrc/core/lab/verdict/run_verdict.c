@@ -13,6 +13,8 @@
 #define TIGHT_PERCENT 90
 /* Unused memory counts from this share of the GPU's memory on. */
 #define MATTERS_PERCENT 2
+/* Less than this share of the GPU's memory does not lead, if the run fits. */
+#define LEADS_PERCENT 1
 /* From this share in segments with used blocks on, unused memory is fragmentation. */
 #define SPLIT_PERCENT 50
 
@@ -193,13 +195,24 @@ choose_changes(ml_run_verdict *verdict)
     }
 }
 
+/* The kind as whose FINDING is ranked. */
+static unsigned
+rank_of(const ml_run_verdict *verdict, const ml_finding *finding)
+{
+    bool small = finding->kind == ML_FINDING_PEAK_IN_EVALUATION &&
+                 !is_share(finding->bytes, verdict->total, LEADS_PERCENT);
+    return small ? ML_FINDING_FITS : finding->kind;
+}
+
+/* Of one rank those found first come first. */
 static void
 sort_by_urgency(ml_run_verdict *verdict)
 {
     for (size_t i = 1; i < verdict->finding_count; i++) {
         ml_finding moved = verdict->findings[i];
+        unsigned rank = rank_of(verdict, &moved);
         size_t at = i;
-        for (; at > 0 && verdict->findings[at - 1].kind > moved.kind; at--) {
+        for (; at > 0 && rank_of(verdict, &verdict->findings[at - 1]) > rank; at--) {
             verdict->findings[at] = verdict->findings[at - 1];
         }
         verdict->findings[at] = moved;
@@ -299,6 +312,12 @@ ml_run_verdict_new(const ml_recording *recording, size_t device, bool trials,
     }
     *out = m.verdict;
     return 0;
+}
+
+bool
+ml_run_verdict_tries(const ml_recording *recording, size_t device)
+{
+    return recording->devices[device].event_count <= ML_VERDICT_TRIED_EVENTS;
 }
 
 void

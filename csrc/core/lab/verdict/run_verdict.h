@@ -1,6 +1,7 @@
 /* The verdict on a run: what happened on a device, why, and what to change.
  *
- * Findings are facts of the recording, most urgent first.  Changes are advice with
+ * Findings are facts of the recording, most urgent first; that the run fits comes before a peak
+ * in an evaluation that is small beside the GPU.  Changes are advice with
  * tried savings (lab/advice/advice.h).  Without trials there are no changes. */
 #ifndef ML_RUN_VERDICT_H
 #define ML_RUN_VERDICT_H
@@ -11,7 +12,8 @@
 #include "lab/verdict/blamed_setting.h"
 #include "lab/verdict/make_fit.h"
 
-/* JSON values, in the order of urgency.  Each comment says what bytes and of hold. */
+/* JSON values, in the order of urgency: where the run fits, memory that is held without use
+ * costs nothing.  Each comment says what bytes and of hold. */
 #define ML_FINDINGS(XX) \
     /* the failed request; of: torch's reserved bytes */ \
     XX(OUT_OF_MEMORY, "out_of_memory") \
@@ -21,6 +23,8 @@
     XX(TIGHT, "tight") \
     /* bytes by which the peak exceeds training's; of: the training's peak */ \
     XX(PEAK_IN_EVALUATION, "peak_in_evaluation") \
+    /* as TIGHT */ \
+    XX(FITS, "fits") \
     /* free bytes in segments with used blocks, at the reserved peak; of: reserved */ \
     XX(FRAGMENTED, "fragmented") \
     /* reserved and unused then; of: reserved */ \
@@ -28,9 +32,7 @@
     /* bytes used on the GPU by others than torch; of: the GPU's */ \
     XX(OUTSIDE, "outside_torch") \
     /* as GROWS, with too few steps to be sure */ \
-    XX(MAY_GROW, "may_grow") \
-    /* as TIGHT */ \
-    XX(FITS, "fits")
+    XX(MAY_GROW, "may_grow")
 
 enum ml_finding_kind {
 #define XX(name, text) ML_FINDING_##name,
@@ -40,6 +42,7 @@ enum ml_finding_kind {
 };
 
 #define ML_CHANGES_MOST 3
+#define ML_VERDICT_TRIED_EVENTS 200000
 
 typedef struct ml_finding {
     uint8_t kind;              /* enum ml_finding_kind */
@@ -75,6 +78,9 @@ typedef struct ml_run_verdict {
  * ML_EINVALID for a DEVICE that RECORDING lacks, or ML_ENOMEM. */
 int ml_run_verdict_new(const ml_recording *recording, size_t device, bool trials,
                        ml_run_verdict **out);
+/* Whether DEVICE of RECORDING, which has it, is short enough for trials that nobody asked
+ * for: up to ML_VERDICT_TRIED_EVENTS.  Of a merged recording, pass the part. */
+bool ml_run_verdict_tries(const ml_recording *recording, size_t device);
 void ml_run_verdict_free(ml_run_verdict *verdict); /* takes NULL */
 
 const char *ml_finding_text(unsigned kind); /* "" for an unknown one */

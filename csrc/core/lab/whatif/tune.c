@@ -14,6 +14,9 @@
 #define TRIALS_MIN 40
 /* About half a minute of trials. */
 #define EVENTS_MAX UINT64_C(300000000)
+/* Where the best is asked for among other advice, of a long recording no more than the grid. */
+#define GRID 24
+#define BEST_EVENTS_MAX UINT64_C(150000000)
 #define STARTS 3
 
 bool
@@ -110,7 +113,7 @@ try_grid(ml_tuner *t)
     static const uint8_t splits[] = {0, 2, 4, 6};
     static const uint8_t divisions[] = {0, 2, 4};
     int error = 0;
-    for (unsigned i = 0; i < 2 * 4 * 3 && error == 0; i++) {
+    for (unsigned i = 0; i < GRID && error == 0; i++) {
         uint8_t at[KNOB_COUNT] = {0};
         at[KNOB_EXPANDABLE] = i % 2;
         at[KNOB_SPLIT] = splits[i / 2 % 4];
@@ -374,9 +377,10 @@ prepare(ml_tuner *t)
     ml_tune *tune = t->tune;
     const ml_whatif *whatif = tune->whatif;
     uint64_t events = whatif->workload->trace->event_count + 1;
-    uint64_t most = EVENTS_MAX / events;
+    uint64_t most = (t->best_only ? BEST_EVENTS_MAX : EVENTS_MAX) / events;
+    unsigned least = t->best_only ? GRID : TRIALS_MIN;
     t->budget = (unsigned)(most > TRIALS_MAX ? TRIALS_MAX : most);
-    t->budget = t->budget < TRIALS_MIN ? TRIALS_MIN : t->budget;
+    t->budget = t->budget < least ? least : t->budget;
     t->needs_limit = !whatif->own.settings.limited;
     t->collects =
         !t->needs_limit || (t->memory != ML_WHATIF_RECORDED &&

@@ -166,6 +166,42 @@ test_seeds(void)
     end(&r);
 }
 
+/* In torch's own snapshots gradients have no owner: of 2 MiB there are as many parameters as
+ * blocks before the first pass, that many gradients do not grow, and more do. */
+static void
+test_gradients_without_owners(void)
+{
+    for (int parameters = 0; parameters <= 8; parameters += 4) {
+        run r;
+        begin(&r);
+        r.f.made.recording->foreign = 1;
+        uint32_t loop = user_line(&r.f, 9);
+        uint32_t seed =
+            add_frame(&r.f, loop, "torch/autograd/__init__.py", 1, "_make_grads", NULL);
+        for (int i = 0; i < parameters; i++) {
+            take(&r, 2 * MIB, r.line);
+        }
+        /* A block as large that does not stay is none. */
+        uint64_t loaded = take(&r, 2 * MIB, r.line);
+        for (int i = 0; i < 10; i++) {
+            uint64_t saved = take(&r, MIB, r.line);
+            uint64_t gradient = take(&r, 512, seed);
+            take(&r, 2 * MIB, 0);
+            add_free(&r.f, gradient, 512);
+            add_free(&r.f, saved, MIB);
+        }
+        add_free(&r.f, loaded, 2 * MIB);
+        answer(&r);
+        CHECK_UINT(r.growth->steps, 10);
+        CHECK_UINT(r.growth->count, parameters < 8);
+        if (parameters < 8) {
+            /* The last one comes after the last step. */
+            CHECK_UINT(r.growth->lines[0].blocks, (uint64_t)(9 - parameters));
+        }
+        end(&r);
+    }
+}
+
 /* Two stacks of the module come once a call; the step that begins last has no end. */
 static void
 test_calls(void)
@@ -521,6 +557,7 @@ main(void)
     RUN(test_leak);
     RUN(test_backward_passes);
     RUN(test_seeds);
+    RUN(test_gradients_without_owners);
     RUN(test_calls);
     RUN(test_too_few_steps);
     RUN(test_nothing_grows);

@@ -203,6 +203,255 @@ test_a_pass_of_another_size(void)
     sample_end(&s);
 }
 
+/* Allocated bytes of the run and its remainder, with memory without end. */
+static uint64_t
+peak_of(const ml_remainder *remainder, const ml_advice_case *it)
+{
+    ml_trial_options options = it->options;
+    options.memory_bytes = UINT64_MAX;
+    ml_trial_result result;
+    int error = ml_remainder_try(remainder, &options, 1, 1, &result);
+    return error == 0 ? result.peak.allocated : 0;
+}
+
+static void
+check_peaks(uint64_t little_mib, uint64_t much_mib)
+{
+    for (int most = 0; most < 2; most++) {
+        ml_advice_case it;
+        ml_remainder remainder;
+        find(&remainder, &it, most != 0);
+        CHECK_UINT(remainder.untold, 0);
+        CHECK_UINT(peak_of(&remainder, &it) / MIB, most != 0 ? much_mib : little_mib);
+        end(&remainder, &it);
+    }
+}
+
+/* ---- Several passes a step ---- */
+
+/* Two layers of MIB_EACH, forward. */
+static void
+forward(uint64_t mib_each, const uint32_t stacks[2], uint64_t kept[2])
+{
+    for (unsigned i = 0; i < 2; i++) {
+        kept[i] = take(mib_each, stacks[i], 0);
+    }
+}
+
+/* Backward; each layer's gradient, of 20 MiB, is made where MAKES. */
+static void
+backward(uint64_t mib_each, const uint64_t kept[2], bool makes, uint64_t gradients[2])
+{
+    for (unsigned i = 2; i > 0; i--) {
+        uint64_t brief = take(mib_each, 0, ML_EVENT_BACKWARD);
+        if (makes) {
+            gradients[i - 1] = take(20, 0, ML_EVENT_BACKWARD);
+            sample_tag(&s, gradients[i - 1], ML_CATEGORY_GRADIENT);
+        }
+        give(brief, mib_each, ML_EVENT_BACKWARD);
+        give(kept[i - 1], mib_each, ML_EVENT_BACKWARD);
+    }
+}
+
+/* Two passes of 100 MiB a layer, a step, and the first pass of the next step, of 200 a layer,
+ * in the second layer of which memory ends.  In its second pass, 40 MiB of gradients live. */
+static void
+test_gradients_are_gathered(void)
+{
+    uint64_t kept[2], gradients[2];
+    begin();
+    uint32_t stacks[2];
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 20);
+        stacks[i] = in_module(layers[i]);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        forward(100, stacks, kept);
+        backward(100, kept, pass == 0, gradients);
+    }
+    uint32_t step = in_function("/torch/optim/sgd.py", "step", NULL);
+    uint64_t temporary = take(1, step, 0);
+    event_in(ML_ACTION_FREE_REQUESTED, temporary, MIB, step);
+    event_in(ML_ACTION_FREE_COMPLETED, temporary, MIB, step);
+    give(gradients[0], 20, 0);
+    give(gradients[1], 20, 0);
+    take(200, stacks[0], 0);
+    event_in(ML_ACTION_OOM, 50 * MIB, 200 * MIB, stacks[1]);
+    note(ML_NOTE_OPTIMIZER, "SGD", 0, 40 * MIB);
+    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+    /* 40 of parameters, 40 of gradients, 400 of activations; much: 200 of the backward
+     * pass, which a pass of another size may not have. */
+    check_peaks(480, 680);
+    sample_end(&s);
+}
+
+/* ---- What a pass returned ---- */
+
+/* Two layers of 100 MiB and a result of 50, which a variable holds until the next pass returned
+ * its own.  In the second pass memory ends, in its backward or in its forward. */
+static void
+return_and_run_out(bool in_backward)
+{
+    uint64_t kept[2], gradients[2], result = 0;
+    uint32_t stacks[2];
+    begin();
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 20);
+        stacks[i] = in_module(layers[i]);
+    }
+    uint32_t head = in_module("head");
+    forward(100, stacks, kept);
+    result = take(50, head, 0);
+    backward(100, kept, true, gradients);
+    take(100, stacks[0], 0);
+    if (in_backward) {
+        take(100, stacks[1], 0);
+        take(50, head, 0);
+        give(result, 50, 0);
+    }
+    uint8_t flags = in_backward ? ML_EVENT_BACKWARD : 0;
+    event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, in_backward ? 0 : stacks[1])->flags =
+        flags;
+}
+
+static void
+check_untold(uint32_t untold)
+{
+    ml_advice_case it;
+    ml_remainder little;
+    find(&little, &it, false);
+    CHECK_UINT(little.untold, untold);
+    end(&little, &it);
+    sample_end(&s);
+}
+
+static void
+test_a_result_that_is_replaced_is_no_growth(void)
+{
+    return_and_run_out(true);
+    check_untold(0);
+    /* In the forward it is there; the note says that it is a result. */
+    return_and_run_out(false);
+    check_untold(1u << ML_UNTOLD_GROWTH);
+    return_and_run_out(false);
+    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_YES);
+    s.notes[s.recording->note_count - 1].values[2] = 50 * MIB;
+    check_untold(0);
+}
+
+/* Each pass leaves 50 MiB, beside an input of 50 that the next one replaces; memory ends in the
+ * third pass. */
+static void
+test_what_each_pass_leaves_is_growth(void)
+{
+    uint64_t kept[2], gradients[2], input = 0;
+    uint32_t stacks[2];
+    begin();
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 20);
+        stacks[i] = in_module(layers[i]);
+    }
+    uint32_t head = in_module("head");
+    for (int pass = 0; pass < 3; pass++) {
+        uint64_t next = take(50, head, 0);
+        if (pass != 0) {
+            give(input, 50, 0);
+        }
+        input = next;
+        forward(100, stacks, kept);
+        take(50, head, 0);
+        if (pass != 2) {
+            backward(100, kept, pass == 0, gradients);
+        }
+    }
+    event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, 0)->flags = ML_EVENT_BACKWARD;
+    check_untold(1u << ML_UNTOLD_GROWTH);
+}
+
+/* Logits of 40 MiB in 16 bits, and memory ends at 40 more outside any module; with weights of
+ * 10 cast to 5, a loss over classes asks for 80 next. */
+static void
+test_a_loss_in_16_bits_casts_to_float32(void)
+{
+    for (int classes = ML_LOOP_NO; classes <= ML_LOOP_YES; classes++) {
+        begin();
+        parameter("head", 10);
+        uint32_t head = in_module("head");
+        take(5, head, 0);
+        take(40, head, 0);
+        event_in(ML_ACTION_OOM, 10 * MIB, 40 * MIB,
+                 in_function("/torch/nn/functional.py", "cross_entropy", NULL));
+        note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+        s.notes[s.recording->note_count - 1].values[3] = (uint64_t)classes;
+        ml_advice_case it;
+        ml_remainder little;
+        find(&little, &it, false);
+        CHECK_UINT(little.untold, 0);
+        uint64_t cast = 0;
+        for (size_t i = little.recorded + 1; i < little.workload->count; i++) {
+            const ml_remainder_item *item = &little.items[i];
+            cast += item->kind == ML_REST_PASS ? little.workload->demands[i].bytes : 0;
+        }
+        CHECK_UINT(cast, classes == ML_LOOP_YES ? 80 * MIB : 0);
+        /* 10, 5, 40 and 40; with the cast 80, and its gradient; without, the result's gradient
+         * and the one that it makes, of 40. */
+        CHECK_UINT(peak_of(&little, &it) / MIB,
+                   95 + (classes == ML_LOOP_YES ? 160 : 80));
+        end(&little, &it);
+        sample_end(&s);
+    }
+}
+
+/* ---- A backward pass under way ---- */
+
+/* Three layers of 100 MiB; in the backward pass, beside the loss's gradient, memory ends at that
+ * of the third layer. */
+static void
+test_a_backward_pass_under_way(void)
+{
+    begin();
+    for (unsigned i = 0; i < 3; i++) {
+        parameter(layers[i], 20);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        take(100, in_module(layers[i]), 0);
+    }
+    sample_tag(&s, take(100, 0, ML_EVENT_BACKWARD), ML_CATEGORY_TEMPORARY);
+    event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, 0)->flags = ML_EVENT_BACKWARD;
+    note(ML_NOTE_OPTIMIZER, "SGD", 0, 60 * MIB);
+    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+    /* 60 of parameters, 300 that wait, what came and what was asked for: when the latter
+     * goes on, the others of its layer are gone.  Much: it makes one more before that, and
+     * the second layer three, beside its own and the third's gradient. */
+    check_peaks(560, 60 + 200 + 100 + 300 + 20);
+    sample_end(&s);
+}
+
+/* The request that failed is a parameter's gradient: it stays, and does not grow with the
+ * batch. */
+static void
+test_a_gradient_that_failed_does_not_scale(void)
+{
+    begin();
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 20);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        take(100, in_module(layers[i]), 0);
+    }
+    take(100, 0, ML_EVENT_BACKWARD);
+    event_in(ML_ACTION_OOM, 10 * MIB, 20 * MIB, 0)->flags = ML_EVENT_BACKWARD;
+    ml_advice_case it;
+    ml_remainder little;
+    find(&little, &it, false);
+    CHECK(!little.items[little.recorded].scales);
+    CHECK_UINT(little.items[little.recorded].kind, ML_REST_GRADIENT);
+    /* Of the other parameter. */
+    CHECK_UINT(little.gradients, 20 * MIB);
+    end(&little, &it);
+    sample_end(&s);
+}
+
 /* The same in other modules is no pass of another size. */
 static void
 test_a_pass_of_other_modules(void)
@@ -328,6 +577,12 @@ main(void)
 {
     RUN(test_gradients_that_live_take_their_part);
     RUN(test_a_batch_divides_what_it_makes);
+    RUN(test_gradients_are_gathered);
+    RUN(test_a_result_that_is_replaced_is_no_growth);
+    RUN(test_what_each_pass_leaves_is_growth);
+    RUN(test_a_loss_in_16_bits_casts_to_float32);
+    RUN(test_a_backward_pass_under_way);
+    RUN(test_a_gradient_that_failed_does_not_scale);
     RUN(test_a_pass_of_another_size);
     RUN(test_a_pass_of_other_modules);
     RUN(test_modules_with_other_parameters_are_not_alike);

@@ -218,6 +218,25 @@ test_an_evaluation_makes_the_peak(void)
     sample_end(&s);
 }
 
+/* The peak of 41 MiB leads on a GPU of 100, of which it is 21 % above the training's, and not on
+ * one of 10,000. */
+static void
+test_a_peak_leads_where_it_matters(void)
+{
+    for (unsigned times = 1; times <= 100; times *= 100) {
+        train_and_evaluate(10);
+        look_at_gpu(0, 41, 41);
+        s.notes[s.recording->note_count - 1].values[1] = times * GPU;
+        ml_run_verdict *verdict = judged();
+        CHECK(verdict != NULL && verdict->finding_count == 2);
+        const ml_finding *found = find(verdict, ML_FINDING_PEAK_IN_EVALUATION);
+        CHECK_PTR(found, &verdict->findings[times == 1 ? 0 : 1]);
+        CHECK(find(verdict, ML_FINDING_FITS) != NULL);
+        ml_run_verdict_free(verdict);
+        sample_end(&s);
+    }
+}
+
 static void
 test_a_small_evaluation_is_none(void)
 {
@@ -244,6 +263,7 @@ test_the_cache_holds_memory(void)
     ml_run_verdict *verdict = judged();
     const ml_finding *cached = find(verdict, ML_FINDING_CACHE_HELD);
     CHECK(cached != NULL && cached->bytes == 30 * MIB && cached->of == 60 * MIB);
+    CHECK_UINT(verdict->findings[0].kind, ML_FINDING_FITS);
     ml_run_verdict_free(verdict);
     sample_end(&s);
 }
@@ -279,6 +299,7 @@ main(void)
     RUN(test_memory_outside_torch);
     RUN(test_out_of_memory_leads);
     RUN(test_an_evaluation_makes_the_peak);
+    RUN(test_a_peak_leads_where_it_matters);
     RUN(test_a_small_evaluation_is_none);
     RUN(test_the_cache_holds_memory);
     RUN(test_memory_failures);

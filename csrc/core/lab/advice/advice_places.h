@@ -1,0 +1,16 @@
+/* Places of an advice: patterns of modules, with ", " between, such as
+ * "up_blocks.2.resnets.*, down_blocks.*". */
+#ifndef ML_ADVICE_PLACES_H
+#define ML_ADVICE_PLACES_H
+
+#include <stdbool.h>
+
+/* Whether PATH is one of PLACES, or of a module within one or around it. */
+bool ml_places_nest(const char *places, const char *path);
+/* *PLACES, owned, with MORE behind them.  0, or ML_ENOMEM with nothing changed. */
+int ml_places_add(char **places, const char *more);
+/* Places that differ in one number become one, "up_blocks.{2,3}.resnets.*", where the first of
+ * them is.  As ml_places_add. */
+int ml_places_fold(char **places);
+
+#endif

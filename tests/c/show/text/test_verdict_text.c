@@ -1,0 +1,258 @@
+/* The words of verdicts put together by hand. */
+#include "show/text/verdict_text.h"
+
+#include <string.h>
+
+#include "recording_samples.h"
+#include "test.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static sample s;
+static ml_run_verdict verdict;
+static ml_verdict_words words;
+
+static void
+begin(void)
+{
+    sample_begin(&s);
+    memset(&verdict, 0, sizeof(verdict));
+    words = (ml_verdict_words){s.recording, &verdict, "/home/a"};
+}
+
+/* The line of a call, as a cause. */
+static ml_cause
+line_of(const char *file, const char *function)
+{
+    uint32_t stack = sample_call(s.recording, 0, file, 8, function, "layers.3");
+    uint32_t frame = s.recording->stacks[stack].frame;
+    return (ml_cause){.stack = stack,
+                      .frame = frame,
+                      .model = frame,
+                      .module = s.recording->stacks[stack].module,
+                      .how = ML_HOW_FRAMES};
+}
+
+static ml_finding *
+found(enum ml_finding_kind kind)
+{
+    verdict.finding_count = 1;
+    verdict.findings[0] = (ml_finding){.kind = (uint8_t)kind,
+                                       .stage = ML_STAGE_EVALUATION,
+                                       .bytes = 3 * MIB / 2,
+                                       .of = 2048 * MIB};
+    return &verdict.findings[0];
+}
+
+typedef void putter(ml_buffer *out, const ml_verdict_words *words, size_t index);
+
+#define CHECK_WORDS(put, want) check_words(put, want, __LINE__)
+
+static void
+check_words(putter *put, const char *want, int line)
+{
+    ml_buffer out = {0};
+    put(&out, &words, 0);
+    CHECK_INT(out.error, 0);
+    if (out.length != strlen(want) || memcmp(out.bytes, want, out.length) != 0) {
+        CHECK_FAIL("line %d: %.*s, wanted %s", line, (int)out.length, out.bytes, want);
+    }
+    ml_buffer_fini(&out);
+}
+
+static void
+test_findings_without_a_line(void)
+{
+    begin();
+    found(ML_FINDING_FITS);
+    CHECK_WORDS(ml_verdict_finding,
+                "Fits: 1.50 MiB of the GPU's 2.00 GiB are free at the peak.");
+    found(ML_FINDING_TIGHT);
+    CHECK_WORDS(ml_verdict_finding,
+                "Tight: 1.50 MiB of the GPU's 2.00 GiB are free at the peak.");
+    found(ML_FINDING_OUTSIDE);
+    CHECK_WORDS(ml_verdict_finding, "Outside torch: 1.50 MiB of the GPU's 2.00 GiB.");
+    found(ML_FINDING_FRAGMENTED);
+    CHECK_WORDS(ml_verdict_finding, "Fragmented: 1.50 MiB of the 2.00 GiB reserved lie "
+                                    "free between blocks in use.");
+    found(ML_FINDING_PEAK_IN_EVALUATION);
+    CHECK_WORDS(ml_verdict_finding,
+                "The peak is in an evaluation, not in the training: "
+                "1.50 MiB above the training's 2.00 GiB.");
+    found(ML_FINDING_OUT_OF_MEMORY)->stage = ML_STAGE_OTHER;
+    CHECK_WORDS(ml_verdict_finding,
+                "Out of memory: 1.50 MiB were asked for, torch held 2.00 GiB.");
+    sample_end(&s);
+}
+
+static void
+test_the_cache_names_its_setting(void)
+{
+    begin();
+    found(ML_FINDING_CACHE_HELD);
+    CHECK_WORDS(ml_verdict_finding,
+                "Cached: 1.50 MiB of the 2.00 GiB reserved are not in use.");
+    strcpy(verdict.blamed.setting, "max_split_size_mb:64");
+    verdict.blamed.saving = MIB;
+    CHECK_WORDS(ml_verdict_finding,
+                "Cached: 1.50 MiB of the 2.00 GiB reserved are not in use: "
+                "max_split_size_mb:64 holds them. Write unset PYTORCH_CUDA_ALLOC_CONF "
+                "instead: 1.00 MiB less are reserved, tried.");
+    strcpy(verdict.blamed.instead, "a:1");
+    CHECK_WORDS(ml_verdict_finding,
+                "Cached: 1.50 MiB of the 2.00 GiB reserved are not in use: "
+                "max_split_size_mb:64 holds them. Write PYTORCH_CUDA_ALLOC_CONF=a:1 "
+                "instead: 1.00 MiB less are reserved, tried.");
+    sample_end(&s);
+}
+
+/* Paths start in the folder, or at the package. */
+static void
+test_a_failure_has_its_place(void)
+{
+    begin();
+    found(ML_FINDING_OUT_OF_MEMORY)->cause = line_of("/home/a/train.py", "main");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Out of memory in an evaluation of layers.3 at train.py:8 main: 1.50 MiB "
+        "were asked for, torch held 2.00 GiB.");
+    words.start = "";
+    verdict.findings[0].cause.model =
+        line_of("/opt/site-packages/of/model.py", "forward").frame;
+    CHECK_WORDS(ml_verdict_finding,
+                "Out of memory in an evaluation of layers.3 at /home/a/train.py:8 -> "
+                "of/model.py:8 forward: 1.50 MiB were asked for, torch held 2.00 GiB.");
+    words.start = "/home/a/tr";
+    verdict.findings[0].cause = line_of("/home/a/train.py", "main");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Out of memory in an evaluation of layers.3 at /home/a/train.py:8 main: "
+        "1.50 MiB were asked for, torch held 2.00 GiB.");
+    sample_end(&s);
+}
+
+static void
+test_growth_has_its_holder_and_remedy(void)
+{
+    begin();
+    ml_growing growing = {.since = 2, .steps = 4};
+    found(ML_FINDING_MAY_GROW)->growing = &growing;
+    CHECK_WORDS(ml_verdict_finding,
+                "May grow by 1.50 MiB a step since step 2: a line that is not known; 4 "
+                "steps are too few to tell.");
+    ml_finding *grows = found(ML_FINDING_GROWS);
+    grows->growing = &growing;
+    grows->cause = line_of("/home/a/train.py", "main");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Grows by 1.50 MiB a step since step 2: train.py:8 main. Empty what holds "
+        "it, or keep .item() or .detach().cpu() of it instead.");
+    growing.holder = sample_string(s.recording, "autograd node AddBackward0");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Grows by 1.50 MiB a step since step 2: train.py:8 main, held by autograd "
+        "node AddBackward0. It keeps an autograd graph: keep .item() or .detach() "
+        "of it instead.");
+    sample_end(&s);
+}
+
+/* One advice on peaks of 200 and 400 MiB. */
+static void
+test_changes(void)
+{
+    begin();
+    char module[] = "layers.*";
+    ml_advice advice = {.kind = ML_ADVICE_CHECKPOINT,
+                        .module = module,
+                        .frame = line_of("/home/a/train.py", "main").frame,
+                        .allocated_after = 150 * MIB,
+                        .reserved_after = 404 * MIB};
+    ml_advices advices = {.list = &advice, .count = 1};
+    advices.before.peak.allocated = 200 * MIB;
+    advices.before.peak.reserved = 400 * MIB;
+    verdict.advices = &advices;
+    verdict.change_count = 1;
+    CHECK_WORDS(ml_verdict_change,
+                "Recompute activations in layers.*: saves 50.0 MiB allocated, but 4.00 "
+                "MiB more reserved (estimated)");
+    CHECK_WORDS(ml_verdict_code,
+                "train.py:8: x = torch.utils.checkpoint.checkpoint(layer, x, "
+                "use_reentrant=False)");
+
+    advice = (ml_advice){.kind = ML_ADVICE_SETTINGS,
+                         .exact = true,
+                         .conf = "a:1",
+                         .allocated_after = 200 * MIB - 1,
+                         .reserved_after = 396 * MIB};
+    CHECK_WORDS(ml_verdict_change,
+                "Change the allocator's settings: saves 4.00 MiB reserved");
+    CHECK_WORDS(ml_verdict_code, "PYTORCH_CUDA_ALLOC_CONF=a:1");
+    advice.kind = ML_ADVICE_EVALUATION_BATCH;
+    advice.count = 4;
+    CHECK_WORDS(ml_verdict_code, "DataLoader(..., batch_size=B // 4)");
+    advice.kind = ML_ADVICE_WORKSPACES;
+    CHECK_WORDS(ml_verdict_code, "CUBLAS_WORKSPACE_CONFIG=a:1");
+    sample_end(&s);
+}
+
+/* Every kind has words. */
+static void
+test_no_kind_is_without_words(void)
+{
+    begin();
+    ml_advice advice = {.exact = true};
+    ml_advices advices = {.list = &advice, .count = 1};
+    verdict.advices = &advices;
+    verdict.change_count = 1;
+    for (uint8_t kind = 0; kind < ML_ADVICE_COUNT; kind++) {
+        advice.kind = kind;
+        ml_buffer out = {0};
+        ml_verdict_change(&out, &words, 0);
+        CHECK(out.length > strlen(": saves "));
+        size_t before = out.length;
+        ml_verdict_code(&out, &words, 0);
+        CHECK(out.length > before);
+        ml_buffer_fini(&out);
+    }
+    sample_end(&s);
+}
+
+static void
+all_lines(ml_buffer *out, const ml_verdict_words *of, size_t index)
+{
+    (void)index;
+    ml_verdict_json(out, of);
+}
+
+static void
+test_all_lines_as_json(void)
+{
+    begin();
+    CHECK_WORDS(all_lines, "[]");
+    ml_advice advice = {.kind = ML_ADVICE_LATE_FREES,
+                        .exact = true,
+                        .frame = line_of("/home/a/\"t.py", "main").frame};
+    ml_advices advices = {.list = &advice, .count = 1};
+    advices.before.peak.allocated = 200 * MIB;
+    verdict.advices = &advices;
+    verdict.change_count = 1;
+    found(ML_FINDING_OUTSIDE);
+    CHECK_WORDS(
+        all_lines,
+        "[\"Outside torch: 1.50 MiB of the GPU's 2.00 GiB.\",\"1. Free it after "
+        "its last use: saves 200 MiB allocated. \\u0022t.py:8: del NAME\"]");
+    sample_end(&s);
+}
+
+int
+main(void)
+{
+    RUN(test_findings_without_a_line);
+    RUN(test_the_cache_names_its_setting);
+    RUN(test_a_failure_has_its_place);
+    RUN(test_growth_has_its_holder_and_remedy);
+    RUN(test_changes);
+    RUN(test_no_kind_is_without_words);
+    RUN(test_all_lines_as_json);
+    return TEST_RESULT();
+}
