@@ -326,14 +326,13 @@ apply_tags(ml_lifetimes_work *w, size_t index)
 
 /* ---- Event by event ---- */
 
-/* The row of the block in use that EVENT, not yet applied, frees or replaces; SIZE_MAX:
+/* The row of the block in use that EVENT, the last one, freed or replaced; SIZE_MAX:
  * none. */
 static size_t
 find_row(const ml_lifetimes_work *w, const ml_event *event)
 {
     uint64_t birth;
-    return event->action <= ML_ACTION_FREE_COMPLETED &&
-                   ml_ledger_uses(w->ledger, event->addr, &birth)
+    return ml_ledger_named(w->ledger, &birth)
                ? row_of(w->lifetimes, birth, event->addr)
                : SIZE_MAX;
 }
@@ -409,8 +408,8 @@ ml_lifetimes_next(ml_lifetimes_work *w)
     if (index == lifetimes->trace->event_count) {
         return 0;
     }
-    size_t row = find_row(w, ml_replay_peek(w->replay));
     const ml_event *event = ml_replay_next(w->replay);
+    size_t row = find_row(w, event);
     int error = 0;
     if (event->action == ML_ACTION_ALLOC) {
         error = follow_alloc(w, event, index, row);

@@ -123,15 +123,16 @@ keep_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
         return;
     }
     trace->event_count++;
-    if (reader->writer != NULL) {
-        event->time = mlab_unix_ns(reader, event->time);
-        ml_event_writer_keep(reader->writer);
-    }
     if (!reader->tells_uses) {
         /* Wanted by a recording beside this one, which shares its records. */
         event->unused = 0;
     }
     check_sizes(reader, event);
+    if (reader->writer != NULL) {
+        event->time = mlab_unix_ns(reader, event->time);
+        mlab_follow_memory(reader, lane->device, event);
+        ml_event_writer_keep(reader->writer);
+    }
 }
 
 /* Counts the events missing before the chunk HEADER. */

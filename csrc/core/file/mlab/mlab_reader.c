@@ -235,14 +235,40 @@ open_chunk(const ml_mlab_input *input, const listed *item, void *buffer,
 
 /* ---- The lanes ---- */
 
+static bool
+is_of(const listing *list, size_t at, unsigned lane)
+{
+    return at < list->count && list->items[at].lane == lane;
+}
+
+/* Most events of the lane whose first chunk is number FIRST of LIST: a chunk has the number
+ * of its first event, and an event has a byte or more. */
+static size_t
+most_events(const listing *list, size_t first)
+{
+    const listed *begin = &list->items[first];
+    uint64_t bytes = 0;
+    uint64_t numbered = 0;
+    for (size_t at = first; is_of(list, at, begin->lane); at++) {
+        const ml_chunk *header = &list->items[at].header;
+        uint64_t used = atomic_load(&header->commit) & UINT32_MAX;
+        bytes += used;
+        numbered = header->first - begin->header.first + used;
+    }
+    return numbered < bytes ? numbered : bytes;
+}
+
 static int
 read_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
           size_t *next, const ml_mlab_lane *counted, unsigned number, void *buffer)
 {
     mlab_lane lane = {.number = number, .device = reader->ordered ? number : 0};
     int result = 0;
-    for (; *next < list->count && list->items[*next].lane == number && result == 0;
-         ++*next) {
+    if (number != ML_MLAB_LANES && reader->writer != NULL &&
+        is_of(list, *next, number)) {
+        result = mlab_begin_memory(reader, lane.device, most_events(list, *next));
+    }
+    for (; is_of(list, *next, number) && result == 0; ++*next) {
         ml_chunk_reader chunk;
         const listed *item = &list->items[*next];
         /* A chunk that begins within the part already read is a duplicate. */
@@ -394,6 +420,7 @@ mlab_reader_free(mlab_reader *reader)
         ml_free(reader->starts[i].segments);
         ml_free(reader->starts[i].blocks);
         ml_free(reader->places[i]);
+        ml_ledger_free(reader->ledgers[i]);
     }
     ml_free(reader);
 }
