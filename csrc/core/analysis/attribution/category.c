@@ -94,44 +94,71 @@ add_pass(ml_categories *c, size_t at, uint16_t thread)
     return error;
 }
 
+/* MARK: of event INDEX, which allocates or is a backward pass's. */
 static int
-note_pass(ml_categories *c, size_t index, const ml_event *event)
+note_event(ml_categories *c, size_t index, uint8_t mark, uint16_t thread)
 {
-    uint16_t thread = thread_of(c, event->autograd_thread);
     int error = 0;
-    if (is_backward(c, index)) {
+    if ((mark & ML_MARK_BACKWARD) != 0) {
         if (!(c->threads[thread] & HAS_PASS)) {
             error = add_pass(c, index, thread);
         }
         c->threads[thread] |= HAS_PASS;
     }
-    else if (event->action == ML_ACTION_ALLOC) {
+    else {
         c->threads[thread] &= (uint8_t)~HAS_PASS;
         c->threads[UNNUMBERED] &= (uint8_t)~HAS_PASS;
         c->threads[ENGINE] &= (uint8_t)~HAS_PASS;
     }
+    if ((mark & ML_MARK_ALLOC) != 0 && (mark & ML_MARK_PHASE) == ML_PHASE_FORWARD) {
+        c->threads[thread] |= HAS_FORWARDS;
+    }
     return error;
 }
 
-/* The passes, and which threads have forwards. */
+/* The passes, and which threads have forwards.  An event like the one before it says
+ * nothing more. */
 static int
 go_forward(ml_categories *c)
 {
     const ml_device_trace *trace = c->trace;
+    const uint8_t *marks = ml_causes_marks(c->causes, c->device);
+    uint8_t mark = 0;
+    uint16_t thread = 0;
     int error = 0;
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events,
-                         ML_EVENT_BIT(action) | ML_EVENT_BIT(autograd_thread));
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_BIT(autograd_thread));
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
-        const ml_event *event = ml_event_cursor_at(&cursor, i);
-        c->failed = event->action == ML_ACTION_OOM ? i + 1 : c->failed;
-        error = note_pass(c, i, event);
-        if (event->action == ML_ACTION_ALLOC &&
-            ml_causes_phase(c->causes, c->device, i) == ML_PHASE_FORWARD) {
-            c->threads[thread_of(c, event->autograd_thread)] |= HAS_FORWARDS;
+        if ((marks[i] & (ML_MARK_ALLOC | ML_MARK_BACKWARD)) == 0) {
+            continue;
+        }
+        uint16_t told = ml_event_cursor_at(&cursor, i)->autograd_thread;
+        if (marks[i] != mark || told != thread) {
+            mark = marks[i];
+            thread = told;
+            error = note_event(c, i, mark, thread_of(c, thread));
         }
     }
     return error;
+}
+
+/* The number of events up to and with the last failed request. */
+static uint64_t
+find_failed(const ml_device_trace *trace)
+{
+    size_t end = trace->event_count;
+    while (end > 0) {
+        size_t first = (end - 1) / ML_EVENTS_CHUNK * ML_EVENTS_CHUNK;
+        bool may = ml_events_most(&trace->events, trace->event_count, first,
+                                  ML_EVENT_MEMBER_action) >= ML_ACTION_OOM;
+        for (; may && end > first; end--) {
+            if (ml_events_action(&trace->events, end - 1) == ML_ACTION_OOM) {
+                return end;
+            }
+        }
+        end = first;
+    }
+    return 0;
 }
 
 /* NEXT: room for two events per thread. */
@@ -176,6 +203,7 @@ look_around(ml_categories *c)
     c->next_other = ml_alloc(count * sizeof(uint32_t));
     c->threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, 1);
     uint32_t *next = ml_alloc_zeroed(2 * ((size_t)UINT16_MAX + 1), sizeof(uint32_t));
+    c->failed = find_failed(c->trace);
     int error = c->next_forward == NULL || c->next_other == NULL ||
                         c->threads == NULL || next == NULL
                     ? ML_ENOMEM
