@@ -7,6 +7,8 @@
 #include "show/text/json.h"
 
 #define MOST ML_PAGE_CHUNK_EVENTS
+_Static_assert(MOST % ML_EVENTS_CHUNK == 0, "columns are read by chunks of events");
+_Static_assert(ML_EVENT_BACKWARD == 1, "it is written as 0 or 1");
 
 /* ---- Chunks ---- */
 
@@ -80,16 +82,29 @@ place_of(const chunk_work *w, uint32_t row)
     return low + 1;
 }
 
+/* The bits of MASK in MEMBER of COUNT events from FIRST on. */
+static void
+write_member(ml_buffer *out, const ml_device_trace *trace, unsigned member,
+             uint64_t mask, size_t first, size_t count)
+{
+    uint64_t values[ML_EVENTS_CHUNK];
+    for (size_t i = 0; i < count;) {
+        size_t got = ml_events_get_column(&trace->events, trace->event_count, first + i,
+                                          member, values);
+        for (size_t k = 0; k < got && i < count; k++, i++) {
+            ml_varint_put(out, values[k] & mask);
+        }
+    }
+}
+
 static void
 write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
              const uint64_t before[OF_COUNT])
 {
     const ml_allocation_rows *rows = &w->device->rows;
-    const ml_events *events = &rows->trace->events;
+    const ml_device_trace *trace = rows->trace;
     const uint32_t *own = rows->lifetimes->of_event + first;
-    for (size_t i = 0; i < count; i++) {
-        ml_varint_put(out, ml_events_action(events, first + i));
-    }
+    write_member(out, trace, ML_EVENT_MEMBER_action, UINT64_MAX, first, count);
     for (size_t i = 0; i < count; i++) {
         ml_varint_put(out, own[i] != 0 ? place_of(w, own[i] - 1) : 0);
     }
@@ -100,12 +115,10 @@ write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
             ml_varint_put_change(out, last, value);
             last = value;
         }
-        for (size_t i = 0; number == OF_TIME && i < count; i++) {
-            ml_varint_put(out, ml_events_stack(events, first + i));
-        }
-        for (size_t i = 0; number == OF_TIME && i < count; i++) {
-            unsigned flags = ml_events_flags(events, first + i);
-            ml_varint_put(out, (flags & ML_EVENT_BACKWARD) != 0);
+        if (number == OF_TIME) {
+            write_member(out, trace, ML_EVENT_MEMBER_stack, UINT64_MAX, first, count);
+            write_member(out, trace, ML_EVENT_MEMBER_flags, ML_EVENT_BACKWARD, first,
+                         count);
         }
     }
 }
