@@ -25,6 +25,21 @@ ml_varint_write(uint8_t to[ML_VARINT_ROOM], uint64_t value)
     return length;
 }
 
+/* Writes NOW - BEFORE likewise, in 65 bits: twice the difference; if negative, twice its
+ * magnitude minus one. */
+static inline size_t
+ml_varint_write_change(uint8_t to[ML_VARINT_ROOM + 1], uint64_t before, uint64_t now)
+{
+    bool less = now < before;
+    uint64_t magnitude = less ? before - now - 1 : now - before;
+    to[0] = (uint8_t)((magnitude << 1 & 0x7e) | less);
+    if (magnitude < 0x40) {
+        return 1;
+    }
+    to[0] |= 0x80;
+    return 1 + ml_varint_write(to + 1, magnitude >> 6);
+}
+
 /* Reads the number at *AT, and moves *AT past it.  False if the bytes end within the
  * number, at END, or it has more than 64 bits. */
 bool ml_varint_read(const uint8_t **at, const uint8_t *end, uint64_t *value);
@@ -49,24 +64,14 @@ ml_varint_put(ml_buffer *out, uint64_t value)
     }
 }
 void ml_varint_put_wide(ml_buffer *out, ml_wide value);
-/* NOW - BEFORE, in 65 bits: twice the difference; if negative, twice its magnitude
- * minus one. */
+/* Appends NOW - BEFORE. */
 static inline void
 ml_varint_put_change(ml_buffer *out, uint64_t before, uint64_t now)
 {
-    bool less = now < before;
-    uint64_t magnitude = less ? before - now - 1 : now - before;
     uint8_t *to = ml_varint_end(out);
-    if (to == NULL) {
-        return;
+    if (to != NULL) {
+        out->length += ml_varint_write_change(to, before, now);
     }
-    to[0] = (uint8_t)((magnitude << 1 & 0x7e) | less);
-    if (magnitude < 0x40) {
-        out->length++;
-        return;
-    }
-    to[0] |= 0x80;
-    out->length += 1 + ml_varint_write(to + 1, magnitude >> 6);
 }
 
 #endif

@@ -7,11 +7,10 @@
 #include "analysis/attribution/workspace.h"
 #include "base/base.h"
 
-/* The start of a backward pass, with its forward's thread by autograd's number. */
-typedef struct pass {
-    uint64_t at; /* index of the event */
-    uint16_t thread;
-} pass;
+/* The start of a backward pass: its forward's thread by autograd's number, above the index
+ * of the event, so that passes compare as numbers. */
+typedef uint64_t pass;
+#define PASS_THREAD_AT 48
 
 /* Represents no event. */
 #define NO_EVENT UINT32_MAX
@@ -61,24 +60,33 @@ is_backward(const ml_categories *c, size_t index)
     return ml_causes_is_backward(c->causes, c->device, index);
 }
 
+static pass
+pass_of(uint16_t thread, uint64_t at)
+{
+    return (uint64_t)thread << PASS_THREAD_AT | at;
+}
+
+static uint64_t
+begin_of(pass it)
+{
+    return it & ((UINT64_C(1) << PASS_THREAD_AT) - 1);
+}
+
 static int
 compare_passes(const void *a, const void *b)
 {
     const pass *x = a;
     const pass *y = b;
-    if (x->thread != y->thread) {
-        return x->thread < y->thread ? -1 : 1;
-    }
-    return x->at < y->at ? -1 : x->at > y->at;
+    return *x < *y ? -1 : *x > *y;
 }
 
 /* Number of passes of THREAD, and of earlier threads, that began before event AT. */
 static size_t
 rank(const ml_categories *c, uint16_t thread, uint64_t at)
 {
-    pass sought = {at, thread};
+    pass sought = pass_of(thread, at);
     size_t low;
-    ML_SEARCH(low, c->pass_count, compare_passes(&c->passes[low], &sought) < 0);
+    ML_SEARCH(low, c->pass_count, c->passes[low] < sought);
     return low;
 }
 
@@ -89,7 +97,7 @@ add_pass(ml_categories *c, size_t at, uint16_t thread)
     int error = ml_grow(&passes, &c->pass_capacity, c->pass_count + 1, sizeof(pass));
     if (error == 0) {
         c->passes = passes;
-        c->passes[c->pass_count++] = (pass){at, thread};
+        c->passes[c->pass_count++] = pass_of(thread, at);
     }
     return error;
 }
@@ -286,8 +294,7 @@ passes_between(const ml_categories *c, uint16_t thread, uint64_t from, uint64_t 
     size_t first = rank(c, thread, from);
     unsigned count = 0;
     while (count < 2 && first + count < c->pass_count &&
-           c->passes[first + count].thread == thread &&
-           c->passes[first + count].at < to) {
+           c->passes[first + count] < pass_of(thread, to)) {
         count++;
     }
     return count;
@@ -313,7 +320,8 @@ look_at(const ml_categories *c, const ml_lifetime *life)
     during in = {.passes = passes_between(c, thread, from, to),
                  .forwards = c->next_forward[row] < to,
                  .others = c->next_other[row] < to};
-    bool unnumbered = c->pass_count != 0 && c->passes[0].thread == UNNUMBERED;
+    bool unnumbered =
+        c->pass_count != 0 && c->passes[0] >> PASS_THREAD_AT == UNNUMBERED;
     if (thread != UNNUMBERED && unnumbered) {
         in.passes += passes_between(c, UNNUMBERED, from, to);
     }
@@ -339,7 +347,7 @@ outlives_passes(const ml_categories *c, const ml_lifetime *life)
 {
     size_t passes = 0;
     for (size_t i = 0; i < c->pass_count; i++) {
-        passes += c->passes[i].at >= life->birth;
+        passes += begin_of(c->passes[i]) >= life->birth;
     }
     return passes > 1;
 }
