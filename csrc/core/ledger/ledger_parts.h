@@ -26,7 +26,7 @@ struct ml_ledger {
     /* Whether a block in use started where the last event did, before it; its birth. */
     bool named;
     uint64_t named_birth;
-    bool unsure;        /* some segment's pool may be wrong */
+    bool unsure; /* some segment's pool may be wrong */
 
     /* Data for other threads.  The one writer writes them between two increments of
      * `sequence`; any thread sets `reset`, and the writer clears it. */

@@ -332,9 +332,8 @@ static size_t
 find_row(const ml_lifetimes_work *w, const ml_event *event)
 {
     uint64_t birth;
-    return ml_ledger_named(w->ledger, &birth)
-               ? row_of(w->lifetimes, birth, event->addr)
-               : SIZE_MAX;
+    return ml_ledger_named(w->ledger, &birth) ? row_of(w->lifetimes, birth, event->addr)
+                                              : SIZE_MAX;
 }
 
 /* Whether EVENT, at INDEX, completed or allocated a block, and of how many BYTES: the

@@ -104,7 +104,10 @@ next_event(mlab_reader *reader, ml_device_trace *trace, unsigned device)
 {
     if (reader->writer != NULL) {
         reader->writer->events = &trace->events;
-        return ml_event_writer_next(reader->writer);
+        bool full = reader->writer->count == ML_EVENTS_CHUNK;
+        return full && mlab_pack_events(reader, device) < 0
+                   ? NULL
+                   : ml_event_writer_next(reader->writer);
     }
     return ml_grow((void **)&trace->events.plain, &reader->event_capacity[device],
                    trace->event_count + 1, sizeof(ml_event)) == 0
@@ -130,7 +133,6 @@ keep_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
     check_sizes(reader, event);
     if (reader->writer != NULL) {
         event->time = mlab_unix_ns(reader, event->time);
-        mlab_follow_memory(reader, lane->device, event);
         ml_event_writer_keep(reader->writer);
     }
 }

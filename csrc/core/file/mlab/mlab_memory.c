@@ -102,18 +102,35 @@ mlab_begin_memory(mlab_reader *reader, unsigned device, size_t events)
 
 /* An event from before the recorder's ledger followed the device lacks its facts; others
  * keep theirs. */
-void
-mlab_follow_memory(mlab_reader *reader, unsigned device, ml_event *event)
+static void
+complete(ml_ledger *ledger, ml_event *event)
 {
     uint64_t bytes = event->block_bytes;
     uint32_t origin = event->origin_stack;
     uint8_t flags = event->flags;
-    ml_ledger_follow(reader->ledgers[device], event);
+    ml_ledger_follow(ledger, event);
     if (bytes != 0) {
         event->block_bytes = bytes;
         event->flags = flags;
     }
     event->origin_stack = origin != 0 ? origin : event->origin_stack;
+}
+
+void
+mlab_follow_memory(mlab_reader *reader, unsigned device, ml_event *events, size_t count)
+{
+    ml_ledger *ledger = reader->ledgers[device];
+    for (size_t i = 0; i < count; i++) {
+        complete(ledger, &events[i]);
+    }
+}
+
+int
+mlab_pack_events(mlab_reader *reader, unsigned device)
+{
+    ml_event_writer *writer = reader->writer;
+    mlab_follow_memory(reader, device, writer->window, writer->count);
+    return ml_event_writer_flush(writer);
 }
 
 static void
@@ -145,13 +162,12 @@ follow(mlab_reader *reader, unsigned device)
     int result = 0;
     if (reader->ledgers[device] == NULL) {
         result = mlab_begin_memory(reader, device, trace->event_count);
-        for (size_t i = 0; i < trace->event_count && result == 0; i++) {
-            mlab_follow_memory(reader, device, &trace->events.plain[i]);
+        if (result == 0) {
+            mlab_follow_memory(reader, device, trace->events.plain, trace->event_count);
         }
     }
     if (result == 0) {
-        result =
-            tell_memory(reader->ledgers[device], &reader->starts[device], trace);
+        result = tell_memory(reader->ledgers[device], &reader->starts[device], trace);
     }
     ml_ledger_free(reader->ledgers[device]);
     reader->ledgers[device] = NULL;

@@ -175,9 +175,12 @@ int mlab_finish_uses(mlab_reader *reader);
  * they were captured for other recordings of the process.  0 or ML_ENOMEM. */
 int mlab_finish_stacks(mlab_reader *reader);
 /* Begins the memory of DEVICE, of an ordered source, before the first of EVENTS events
- * at most; and completes EVENT, the next one.  0 or ML_ENOMEM. */
+ * at most; and completes the next COUNT.  0 or ML_ENOMEM. */
 int mlab_begin_memory(mlab_reader *reader, unsigned device, size_t events);
-void mlab_follow_memory(mlab_reader *reader, unsigned device, ml_event *event);
+void mlab_follow_memory(mlab_reader *reader, unsigned device, ml_event *events,
+                        size_t count);
+/* Completes and packs what the writer has of DEVICE's events.  0 or ML_ENOMEM. */
+int mlab_pack_events(mlab_reader *reader, unsigned device);
 /* Follows what was not followed yet, and tells the memory at the end.  0 or ML_ENOMEM. */
 int mlab_finish_memory(mlab_reader *reader);
 

@@ -146,7 +146,8 @@ bool ml_page_walk_read(ml_page_walk *walk);
 static inline uint64_t
 ml_page_walk_peek(ml_page_walk *walk)
 {
-    if (walk->memory.position - walk->first >= walk->count && !ml_page_walk_read(walk)) {
+    if (walk->memory.position - walk->first >= walk->count &&
+        !ml_page_walk_read(walk)) {
         return walk->time;
     }
     uint64_t time = walk->times[walk->memory.position - walk->first];
