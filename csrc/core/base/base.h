@@ -43,20 +43,19 @@ uint64_t ml_hash_bytes(const void *bytes, size_t length);
 
 /* AT, a size_t, becomes the first of COUNT indices for which BELOW does not hold;
  * COUNT: it holds for all.  BELOW, an expression of AT, must hold up to some index and
- * not after it. */
+ * not after it.  No branch depends on it: where it holds cannot be predicted. */
 #define ML_SEARCH(at, count, below) \
     do { \
-        size_t ml_search_low = 0, ml_search_high = (count); \
-        while (ml_search_low < ml_search_high) { \
-            (at) = ml_search_low + (ml_search_high - ml_search_low) / 2; \
-            if (below) { \
-                ml_search_low = (at) + 1; \
-            } \
-            else { \
-                ml_search_high = (at); \
-            } \
+        size_t ml_search_low = 0, ml_search_count = (count); \
+        while (ml_search_count > 1) { \
+            size_t ml_search_half = ml_search_count / 2; \
+            (at) = ml_search_low + ml_search_half - 1; \
+            bool ml_search_below = (below); \
+            ml_search_low += ml_search_half & (0 - (size_t)ml_search_below); \
+            ml_search_count -= ml_search_half; \
         } \
         (at) = ml_search_low; \
+        (at) += ml_search_count != 0 && (below); \
     } while (0)
 
 /* The index of the first of COUNT ITEMS whose address is ADDR or above; COUNT: none.  Each

@@ -225,6 +225,7 @@ ml_blocks_add_span(ml_blocks *blocks, const ml_block_span *like)
     span->used = 1;
     ml_spans_link(blocks, index);
     blocks->nodes[head].segment = index;
+    blocks->nodes[head].made_up = like->made_up;
     count_span(blocks, span);
     return index;
 }
@@ -324,7 +325,7 @@ ml_blocks_release(ml_blocks *blocks, uint32_t index)
     ml_blocks_uncount(blocks, node);
     node->state = ML_BLOCK_INACTIVE;
     ml_blocks_count_rest(blocks, node);
-    if (node->prev == 0 && node->next == 0 && blocks->spans[node->segment].made_up) {
+    if (node->prev == 0 && node->next == 0 && node->made_up) {
         ml_blocks_drop_span(blocks, node->segment);
         return 0;
     }

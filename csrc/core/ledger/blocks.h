@@ -45,7 +45,8 @@ typedef struct ml_block_node {
     uint32_t stack;
     uint8_t state; /* enum ml_block_state, or ML_BLOCK_UNUSED */
     uint8_t expandable;
-    uint8_t pool; /* enum ml_pool */
+    uint8_t pool;    /* enum ml_pool */
+    uint8_t made_up; /* of the first block: its segment's, which is in another line */
 } ml_block_node;
 
 typedef struct ml_block_span {

@@ -93,6 +93,7 @@ apply_alloc_bare(ml_ledger *ledger, ml_event *event)
     bool known = (event->flags & ML_EVENT_BLOCK_KNOWN) != 0;
     int problem = ML_LEDGER_FITS;
     uint32_t index = ml_blocks_find(blocks, event->addr);
+    ml_ledger_name(ledger, index);
     if (index != 0) {
         drop_bare(blocks, index);
         problem = ML_LEDGER_ALLOC_TAKEN;
@@ -151,6 +152,7 @@ apply_alloc(ml_ledger *ledger, ml_event *event)
     }
     int problem = ML_LEDGER_FITS;
     uint32_t index = ml_blocks_find(blocks, event->addr);
+    ml_ledger_name(ledger, index);
     const ml_block_node *node = &blocks->nodes[index];
     if (index == 0 || node->state != ML_BLOCK_INACTIVE) {
         index = make_block(ledger, event, bytes, &problem);
@@ -191,6 +193,7 @@ apply_free(ml_ledger *ledger, ml_event *event)
         node = &blocks->nodes[index];
     }
     ledger->requested = index;
+    ml_ledger_name(ledger, index);
     if (index == 0 || node->state == ML_BLOCK_INACTIVE ||
         (node->state == ML_BLOCK_PENDING_FREE && !completed)) {
         return ML_LEDGER_FREE_UNKNOWN;
@@ -327,6 +330,7 @@ static inline int
 apply(ml_ledger *ledger, ml_event *event, bool *raised)
 {
     int problem;
+    ledger->named = false;
     if (ml_action_frees_block(event->action)) {
         problem = apply_free(ledger, event); /* raises no peak */
     }
@@ -454,6 +458,7 @@ ml_ledger_clear(ml_ledger *ledger, const ml_allocator_rules *rules)
     ledger->full = 0;
     ledger->seed_rest = 0;
     ledger->requested = 0;
+    ledger->named = false;
     ledger->unsure = false;
     if (rules != NULL) {
         set_rules(ledger, rules);
@@ -563,12 +568,10 @@ ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out)
 }
 
 bool
-ml_ledger_uses(const ml_ledger *ledger, uint64_t addr, uint64_t *birth)
+ml_ledger_named(const ml_ledger *ledger, uint64_t *birth)
 {
-    const ml_block_node *node =
-        &ledger->blocks.nodes[ml_blocks_find(&ledger->blocks, addr)];
-    *birth = node->birth;
-    return node != ledger->blocks.nodes && node->state != ML_BLOCK_INACTIVE;
+    *birth = ledger->named_birth;
+    return ledger->named;
 }
 
 int

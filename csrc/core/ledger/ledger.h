@@ -125,8 +125,9 @@ typedef struct ml_ledger_place {
  * unchanged, if none holds it. */
 bool ml_ledger_locate(const ml_ledger *ledger, uint64_t addr, ml_ledger_place *out);
 
-/* Whether a block in use starts at ADDR; *BIRTH is as for a visitor. */
-bool ml_ledger_uses(const ml_ledger *ledger, uint64_t addr, uint64_t *birth);
+/* Whether a block in use started, before the last followed event, where that event
+ * allocates or frees; *BIRTH is as for a visitor. */
+bool ml_ledger_named(const ml_ledger *ledger, uint64_t *birth);
 
 /* Shows VISITOR every segment and block; BIRTH of a block is the number of events
  * applied before its allocation, or ML_BEFORE_EVENTS.  Takes no memory.  Not by two

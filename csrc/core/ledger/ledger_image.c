@@ -45,6 +45,7 @@ ml_ledger_load(ml_ledger *ledger, const ml_ledger_image *image)
     ledger->full = image->full;
     ledger->seed_rest = image->seed_rest;
     ledger->requested = image->requested;
+    ledger->named = false;
     ledger->unsure = image->unsure;
     ml_blocks_load(&ledger->blocks, image->blocks);
     ml_ledger_publish(ledger, true, true);

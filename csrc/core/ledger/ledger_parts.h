@@ -23,7 +23,10 @@ struct ml_ledger {
     uint64_t full;
     uint32_t seed_rest; /* free block with the unseeded rest of a segment */
     uint32_t requested; /* the block whose free was requested last */
-    bool unsure;        /* some segment's pool may be wrong */
+    /* Whether a block in use started where the last event did, before it; its birth. */
+    bool named;
+    uint64_t named_birth;
+    bool unsure; /* some segment's pool may be wrong */
 
     /* Data for other threads.  The one writer writes them between two increments of
      * `sequence`; any thread sets `reset`, and the writer clears it. */
@@ -32,6 +35,15 @@ struct ml_ledger {
     ml_shared_totals shared_current;
     ml_shared_totals shared_peak;
 };
+
+/* INDEX: the block that starts at the event's address; 0: none. */
+static inline void
+ml_ledger_name(ml_ledger *ledger, uint32_t index)
+{
+    const ml_block_node *node = &ledger->blocks.nodes[index];
+    ledger->named = index != 0 && node->state != ML_BLOCK_INACTIVE;
+    ledger->named_birth = node->birth;
+}
 
 static inline void
 ml_ledger_publish_peaks(ml_ledger *ledger)

@@ -52,7 +52,8 @@ bytes_of(const ml_event_column_bits *column, size_t count)
     return (count * column->bits + 7) / 8;
 }
 
-/* VALUES less LEAST and without their last SHIFT bits, of BITS each, fewer than 64, to OUT. */
+/* VALUES less LEAST and without their last SHIFT bits, of BITS each, fewer than 64, to OUT,
+ * which gets no byte more. */
 static void
 write_bits(const uint64_t *values, size_t count, uint64_t least, unsigned shift,
            unsigned bits, uint8_t *out)
@@ -70,7 +71,7 @@ write_bits(const uint64_t *values, size_t count, uint64_t least, unsigned shift,
             word = value >> (bits - filled);
         }
     }
-    memcpy(out, &word, sizeof(word));
+    memcpy(out, &word, (filled + 7) / 8);
 }
 
 /* The COUNT values, which lie between LEAST and MOST and differ in the bits of DIFFER, to
@@ -99,42 +100,64 @@ write_column(const uint64_t *values, size_t count, uint64_t least, uint64_t most
                                   .shift = (uint8_t)shift};
 }
 
-/* Likewise of any values. */
-static ml_event_column_bits
-pack_values(const uint64_t *values, size_t count, uint8_t *out)
+typedef struct extent {
+    uint64_t least;
+    uint64_t most;
+    uint64_t differ; /* bits in which they differ */
+} extent;
+
+static extent
+extent_of(const uint64_t *values, size_t count)
 {
-    uint64_t least = values[0];
-    uint64_t most = least;
-    uint64_t differ = 0;
+    extent of = {values[0], values[0], 0};
     for (size_t i = 1; i < count; i++) {
-        least = values[i] < least ? values[i] : least;
-        most = values[i] > most ? values[i] : most;
-        differ |= values[i] ^ values[0];
+        of.least = values[i] < of.least ? values[i] : of.least;
+        of.most = values[i] > of.most ? values[i] : of.most;
+        of.differ |= values[i] ^ values[0];
     }
-    return differ == 0
-               ? (ml_event_column_bits){.base = least, .most = least, .drop = 63}
-               : write_column(values, count, least, most, differ, out);
+    return of;
 }
+
+/* The COUNT values, which are OF that extent, to OUT. */
+static ml_event_column_bits
+pack_values(const uint64_t *values, size_t count, extent of, uint8_t *out)
+{
+    return of.differ == 0
+               ? (ml_event_column_bits){.base = of.least, .most = of.least, .drop = 63}
+               : write_column(values, count, of.least, of.most, of.differ, out);
+}
+
+/* Two words at once: the compiler does not find them itself at -O2. */
+typedef uint64_t word_pair __attribute__((vector_size(16)));
 
 /* The bits in which members of the COUNT events differ. */
 static ml_event
 differences(const ml_event *events, size_t count)
 {
     enum {
-        WORDS = sizeof(ml_event) / sizeof(uint64_t)
+        PAIRS = sizeof(ml_event) / sizeof(word_pair),
+        REST = PAIRS * sizeof(word_pair)
     };
-    uint64_t first[WORDS];
-    uint64_t differ[WORDS] = {0};
-    memcpy(first, events, sizeof(first));
+    word_pair first[PAIRS], differ[PAIRS];
+    uint64_t first_rest, differ_rest = 0;
+    _Static_assert(REST + sizeof(first_rest) == sizeof(ml_event), "words are left");
+    memcpy(first, events, REST);
+    memcpy(&first_rest, (const char *)events + REST, sizeof(first_rest));
+    memset(differ, 0, sizeof(differ));
     for (size_t i = 1; i < count; i++) {
-        uint64_t words[WORDS];
-        memcpy(words, &events[i], sizeof(words));
-        for (size_t k = 0; k < WORDS; k++) {
-            differ[k] |= words[k] ^ first[k];
+        const char *at = (const char *)&events[i];
+        word_pair pair;
+        uint64_t rest;
+        for (size_t k = 0; k < PAIRS; k++) {
+            memcpy(&pair, at + k * sizeof(pair), sizeof(pair));
+            differ[k] |= pair ^ first[k];
         }
+        memcpy(&rest, at + REST, sizeof(rest));
+        differ_rest |= rest ^ first_rest;
     }
     ml_event result;
-    memcpy(&result, differ, sizeof(result));
+    memcpy(&result, differ, REST);
+    memcpy((char *)&result + REST, &differ_rest, sizeof(differ_rest));
     return result;
 }
 
@@ -203,9 +226,29 @@ new_chunk(const ml_event *events, size_t count, uint32_t members,
     return chunk_of(count, columns, bytes, filled);
 }
 
-/* That of CHUNK with VALUES as its MEMBER; NULL: no memory. */
+/* Sets CHUNK's MEMBER to VALUES, which are OF that extent, in the bits that it has.  False:
+ * they do not suffice. */
+static bool
+overwrite_column(ml_event_chunk *chunk, unsigned member, const uint64_t *values,
+                 extent of)
+{
+    ml_event_column_bits *column = &chunk->columns[member];
+    if (column->bits == 0 || column->bits > MOST_BITS ||
+        (of.most - of.least) >> column->bits != 0) {
+        return false;
+    }
+    column->base = of.least;
+    column->most = of.most;
+    column->shift = 0;
+    write_bits(values, chunk->count, of.least, 0, column->bits,
+               chunk->bytes + column->at);
+    return true;
+}
+
+/* That of CHUNK with VALUES as its MEMBER, which are OF that extent; NULL: no memory. */
 static ml_event_chunk *
-with_column(const ml_event_chunk *chunk, unsigned member, const uint64_t *values)
+with_column(const ml_event_chunk *chunk, unsigned member, const uint64_t *values,
+            extent of)
 {
     size_t count = chunk->count;
     ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
@@ -214,7 +257,7 @@ with_column(const ml_event_chunk *chunk, unsigned member, const uint64_t *values
     for (unsigned k = 0; k < ML_EVENT_MEMBER_COUNT; k++) {
         columns[k] = chunk->columns[k];
         if (k == member) {
-            columns[k] = pack_values(values, count, bytes + filled);
+            columns[k] = pack_values(values, count, of, bytes + filled);
         }
         else {
             memcpy(bytes + filled, chunk->bytes + columns[k].at,
@@ -374,6 +417,28 @@ ml_events_most(const ml_events *events, size_t count, size_t first, unsigned mem
     return most;
 }
 
+size_t
+ml_events_reach(const ml_events *events, size_t count, size_t from, uint64_t time)
+{
+    size_t i = from;
+    while (i < count) {
+        size_t end = i - i % ML_EVENTS_CHUNK + ML_EVENTS_CHUNK;
+        end = end < count ? end : count;
+        if (events->plain == NULL &&
+            ml_events_most(events, count, i, ML_EVENT_MEMBER_time) < time) {
+            i = end;
+            continue;
+        }
+        while (i < end && ml_events_time(events, i) < time) {
+            i++;
+        }
+        if (i < end) {
+            break;
+        }
+    }
+    return i;
+}
+
 int
 ml_events_set_column(ml_events *events, size_t count, size_t first, unsigned member,
                      const uint64_t *values)
@@ -383,7 +448,11 @@ ml_events_set_column(ml_events *events, size_t count, size_t first, unsigned mem
         return 0;
     }
     ml_event_chunk **at = &events->chunks[first / ML_EVENTS_CHUNK];
-    ml_event_chunk *chunk = with_column(*at, member, values);
+    extent of = extent_of(values, (*at)->count);
+    if (overwrite_column(*at, member, values, of)) {
+        return 0;
+    }
+    ml_event_chunk *chunk = with_column(*at, member, values, of);
     if (chunk == NULL) {
         return ML_ENOMEM;
     }

@@ -134,6 +134,9 @@ size_t ml_events_get_column(const ml_events *events, size_t count, size_t first,
 /* The greatest of these values. */
 uint64_t ml_events_most(const ml_events *events, size_t count, size_t first,
                         unsigned member);
+/* The first of the COUNT events from FROM on whose time is TIME or later; COUNT: none. */
+size_t ml_events_reach(const ml_events *events, size_t count, size_t from,
+                       uint64_t time);
 /* Sets it in COUNT events, as many as were got.  0 or ML_ENOMEM. */
 int ml_events_set_column(ml_events *events, size_t count, size_t first, unsigned member,
                          const uint64_t *values);

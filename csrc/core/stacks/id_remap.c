@@ -56,10 +56,14 @@ want_ids(adoption *of, const ml_device_trace *trace, unsigned member,
          void (*want)(adoption *of, uint32_t id))
 {
     uint64_t ids[ML_EVENTS_CHUNK];
+    uint64_t last = 0;
     for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
         size_t count = get_ids(trace, i, member, ids);
         for (size_t k = 0; k < count; k++) {
-            want(of, (uint32_t)ids[k]);
+            if (ids[k] != last) {
+                last = ids[k];
+                want(of, (uint32_t)last);
+            }
         }
     }
 }

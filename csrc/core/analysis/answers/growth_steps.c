@@ -45,14 +45,14 @@ by_notes(const ml_analysis *a, ml_growth_steps *steps)
 static int
 by_passes(const ml_analysis *a, ml_growth_steps *steps)
 {
+    const uint8_t *marks = ml_causes_marks(a->causes, a->device);
     size_t end = 0;
     int error = 0;
     for (size_t i = 0; error == 0 && i < a->trace->event_count; i++) {
-        if (ml_causes_is_backward(a->causes, a->device, i)) {
+        if ((marks[i] & ML_MARK_BACKWARD) != 0) {
             end = i + 1;
         }
-        else if (end != 0 &&
-                 ml_events_action(&a->trace->events, i) == ML_ACTION_ALLOC) {
+        else if (end != 0 && (marks[i] & ML_MARK_ALLOC) != 0) {
             error = end_step(steps, end);
             end = 0;
         }

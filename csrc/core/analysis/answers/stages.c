@@ -88,18 +88,17 @@ follow(finder *f)
         [ML_PHASE_UNKNOWN] = ML_STAGE_OTHER,
     };
     const ml_analysis *analysis = f->analysis;
+    const uint8_t *marks = ml_causes_marks(analysis->causes, analysis->device);
     bool begun = analysis->trace->overwritten_events != 0;
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &analysis->trace->events,
-                         ML_EVENT_BIT(action) | ML_EVENT_BIT(flags) |
-                             ML_EVENT_BIT(sequence) | ML_EVENT_BIT(autograd_thread));
+                         ML_EVENT_BIT(sequence) | ML_EVENT_BIT(autograd_thread));
     for (size_t i = 0; i < analysis->trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
-        uint8_t stage =
-            of_phase[ml_causes_phase(analysis->causes, analysis->device, i)];
+        uint8_t stage = of_phase[marks[i] & ML_MARK_PHASE];
         begun |= stage != ML_STAGE_OTHER;
         f->stages[i] = begun ? stage : ML_STAGE_LOADING;
-        if (event->autograd_thread == 0 || (event->flags & ML_EVENT_BACKWARD) != 0) {
+        if (event->autograd_thread == 0 || (marks[i] & ML_MARK_BACKWARD) != 0) {
             continue;
         }
         run *open = &f->threads[event->autograd_thread];
@@ -107,7 +106,7 @@ follow(finder *f)
             extend_run(f, open, i, event);
         }
         /* A free between modules does not end a call. */
-        else if (event->action == ML_ACTION_ALLOC) {
+        else if ((marks[i] & ML_MARK_ALLOC) != 0) {
             close_run(f, open);
         }
     }

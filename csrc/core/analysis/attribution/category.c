@@ -7,11 +7,10 @@
 #include "analysis/attribution/workspace.h"
 #include "base/base.h"
 
-/* The start of a backward pass, with its forward's thread by autograd's number. */
-typedef struct pass {
-    uint64_t at; /* index of the event */
-    uint16_t thread;
-} pass;
+/* The start of a backward pass: its forward's thread by autograd's number, above the index
+ * of the event, so that passes compare as numbers. */
+typedef uint64_t pass;
+#define PASS_THREAD_AT 48
 
 /* Represents no event. */
 #define NO_EVENT UINT32_MAX
@@ -61,24 +60,33 @@ is_backward(const ml_categories *c, size_t index)
     return ml_causes_is_backward(c->causes, c->device, index);
 }
 
+static pass
+pass_of(uint16_t thread, uint64_t at)
+{
+    return (uint64_t)thread << PASS_THREAD_AT | at;
+}
+
+static uint64_t
+begin_of(pass it)
+{
+    return it & ((UINT64_C(1) << PASS_THREAD_AT) - 1);
+}
+
 static int
 compare_passes(const void *a, const void *b)
 {
     const pass *x = a;
     const pass *y = b;
-    if (x->thread != y->thread) {
-        return x->thread < y->thread ? -1 : 1;
-    }
-    return x->at < y->at ? -1 : x->at > y->at;
+    return *x < *y ? -1 : *x > *y;
 }
 
 /* Number of passes of THREAD, and of earlier threads, that began before event AT. */
 static size_t
 rank(const ml_categories *c, uint16_t thread, uint64_t at)
 {
-    pass sought = {at, thread};
+    pass sought = pass_of(thread, at);
     size_t low;
-    ML_SEARCH(low, c->pass_count, compare_passes(&c->passes[low], &sought) < 0);
+    ML_SEARCH(low, c->pass_count, c->passes[low] < sought);
     return low;
 }
 
@@ -89,49 +97,76 @@ add_pass(ml_categories *c, size_t at, uint16_t thread)
     int error = ml_grow(&passes, &c->pass_capacity, c->pass_count + 1, sizeof(pass));
     if (error == 0) {
         c->passes = passes;
-        c->passes[c->pass_count++] = (pass){at, thread};
+        c->passes[c->pass_count++] = pass_of(thread, at);
     }
     return error;
 }
 
+/* MARK: of event INDEX, which allocates or is a backward pass's. */
 static int
-note_pass(ml_categories *c, size_t index, const ml_event *event)
+note_event(ml_categories *c, size_t index, uint8_t mark, uint16_t thread)
 {
-    uint16_t thread = thread_of(c, event->autograd_thread);
     int error = 0;
-    if (is_backward(c, index)) {
+    if ((mark & ML_MARK_BACKWARD) != 0) {
         if (!(c->threads[thread] & HAS_PASS)) {
             error = add_pass(c, index, thread);
         }
         c->threads[thread] |= HAS_PASS;
     }
-    else if (event->action == ML_ACTION_ALLOC) {
+    else {
         c->threads[thread] &= (uint8_t)~HAS_PASS;
         c->threads[UNNUMBERED] &= (uint8_t)~HAS_PASS;
         c->threads[ENGINE] &= (uint8_t)~HAS_PASS;
     }
+    if ((mark & ML_MARK_ALLOC) != 0 && (mark & ML_MARK_PHASE) == ML_PHASE_FORWARD) {
+        c->threads[thread] |= HAS_FORWARDS;
+    }
     return error;
 }
 
-/* The passes, and which threads have forwards. */
+/* The passes, and which threads have forwards.  An event like the one before it says
+ * nothing more. */
 static int
 go_forward(ml_categories *c)
 {
     const ml_device_trace *trace = c->trace;
+    const uint8_t *marks = ml_causes_marks(c->causes, c->device);
+    uint8_t mark = 0;
+    uint16_t thread = 0;
     int error = 0;
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events,
-                         ML_EVENT_BIT(action) | ML_EVENT_BIT(autograd_thread));
+    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_BIT(autograd_thread));
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
-        const ml_event *event = ml_event_cursor_at(&cursor, i);
-        c->failed = event->action == ML_ACTION_OOM ? i + 1 : c->failed;
-        error = note_pass(c, i, event);
-        if (event->action == ML_ACTION_ALLOC &&
-            ml_causes_phase(c->causes, c->device, i) == ML_PHASE_FORWARD) {
-            c->threads[thread_of(c, event->autograd_thread)] |= HAS_FORWARDS;
+        if ((marks[i] & (ML_MARK_ALLOC | ML_MARK_BACKWARD)) == 0) {
+            continue;
+        }
+        uint16_t told = ml_event_cursor_at(&cursor, i)->autograd_thread;
+        if (marks[i] != mark || told != thread) {
+            mark = marks[i];
+            thread = told;
+            error = note_event(c, i, mark, thread_of(c, thread));
         }
     }
     return error;
+}
+
+/* The number of events up to and with the last failed request. */
+static uint64_t
+find_failed(const ml_device_trace *trace)
+{
+    size_t end = trace->event_count;
+    while (end > 0) {
+        size_t first = (end - 1) / ML_EVENTS_CHUNK * ML_EVENTS_CHUNK;
+        bool may = ml_events_most(&trace->events, trace->event_count, first,
+                                  ML_EVENT_MEMBER_action) >= ML_ACTION_OOM;
+        for (; may && end > first; end--) {
+            if (ml_events_action(&trace->events, end - 1) == ML_ACTION_OOM) {
+                return end;
+            }
+        }
+        end = first;
+    }
+    return 0;
 }
 
 /* NEXT: room for two events per thread. */
@@ -176,6 +211,7 @@ look_around(ml_categories *c)
     c->next_other = ml_alloc(count * sizeof(uint32_t));
     c->threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, 1);
     uint32_t *next = ml_alloc_zeroed(2 * ((size_t)UINT16_MAX + 1), sizeof(uint32_t));
+    c->failed = find_failed(c->trace);
     int error = c->next_forward == NULL || c->next_other == NULL ||
                         c->threads == NULL || next == NULL
                     ? ML_ENOMEM
@@ -258,8 +294,7 @@ passes_between(const ml_categories *c, uint16_t thread, uint64_t from, uint64_t 
     size_t first = rank(c, thread, from);
     unsigned count = 0;
     while (count < 2 && first + count < c->pass_count &&
-           c->passes[first + count].thread == thread &&
-           c->passes[first + count].at < to) {
+           c->passes[first + count] < pass_of(thread, to)) {
         count++;
     }
     return count;
@@ -285,7 +320,8 @@ look_at(const ml_categories *c, const ml_lifetime *life)
     during in = {.passes = passes_between(c, thread, from, to),
                  .forwards = c->next_forward[row] < to,
                  .others = c->next_other[row] < to};
-    bool unnumbered = c->pass_count != 0 && c->passes[0].thread == UNNUMBERED;
+    bool unnumbered =
+        c->pass_count != 0 && c->passes[0] >> PASS_THREAD_AT == UNNUMBERED;
     if (thread != UNNUMBERED && unnumbered) {
         in.passes += passes_between(c, UNNUMBERED, from, to);
     }
@@ -311,7 +347,7 @@ outlives_passes(const ml_categories *c, const ml_lifetime *life)
 {
     size_t passes = 0;
     for (size_t i = 0; i < c->pass_count; i++) {
-        passes += c->passes[i].at >= life->birth;
+        passes += begin_of(c->passes[i]) >= life->birth;
     }
     return passes > 1;
 }

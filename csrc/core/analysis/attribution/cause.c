@@ -14,15 +14,14 @@ typedef struct step_begin {
 } step_begin;
 
 typedef struct timeline {
-    uint8_t *phases;   /* owned; of each event, with IN_PASS */
+    uint8_t *marks;    /* owned; of each event */
     bool *allocates;   /* owned; by thread: outside backward passes */
     step_begin *steps; /* owned; by event, of which the first is 0 */
     size_t step_count;
     size_t step_capacity;
 } timeline;
 
-/* A backward pass made the event. */
-#define IN_PASS 0x80u
+_Static_assert(ML_PHASE_COUNT <= ML_MARK_PHASE + 1, "a phase has no mark");
 
 struct ml_causes {
     const ml_recording *recording; /* borrowed */
@@ -37,7 +36,13 @@ struct ml_causes {
 bool
 ml_causes_is_backward(const ml_causes *causes, size_t device, size_t index)
 {
-    return (causes->devices[device].phases[index] & IN_PASS) != 0;
+    return (causes->devices[device].marks[index] & ML_MARK_BACKWARD) != 0;
+}
+
+const uint8_t *
+ml_causes_marks(const ml_causes *causes, size_t device)
+{
+    return causes->devices[device].marks;
 }
 
 /* ---- Steps ---- */
@@ -80,17 +85,15 @@ steps_by_notes(const ml_recording *recording, const ml_device_trace *trace,
         return 0;
     }
     int error = begin_step(line, 0, (uint32_t)notes[mark].values[0]);
-    ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_BIT(time));
-    for (size_t i = 0; i < trace->event_count && mark < recording->note_count; i++) {
-        uint64_t time = ml_event_cursor_at(&cursor, i)->time;
-        while (error == 0 && mark < recording->note_count && notes[mark].time <= time) {
-            error = begin_step(line, i, (uint32_t)notes[mark].values[0] + 1);
-            mark = next_mark(recording, mark + 1);
+    size_t count = trace->event_count;
+    size_t i = 0;
+    while (error == 0 && mark < recording->note_count) {
+        i = ml_events_reach(&trace->events, count, i, notes[mark].time);
+        if (i == count) {
+            break;
         }
-        if (error < 0) {
-            return error;
-        }
+        error = begin_step(line, i, (uint32_t)notes[mark].values[0] + 1);
+        mark = next_mark(recording, mark + 1);
     }
     return error;
 }
@@ -183,10 +186,12 @@ follow_events(walk *w, size_t device)
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         bool flagged = (event->flags & ML_EVENT_BACKWARD) != 0;
         bool backward = w->passes != NULL ? w->passes[i] : flagged;
+        bool alloc = event->action == ML_ACTION_ALLOC;
         enum ml_phase phase = find_phase(w, event, backward);
-        line->phases[i] = (uint8_t)(phase | (backward ? IN_PASS : 0));
+        line->marks[i] = (uint8_t)(phase | (alloc ? ML_MARK_ALLOC : 0) |
+                                   (backward ? ML_MARK_BACKWARD : 0));
         causes->passes_known |= flagged;
-        if (event->action == ML_ACTION_ALLOC) {
+        if (alloc) {
             line->allocates[event->autograd_thread] |= !backward;
             error = marked ? 0 : follow_step(w, line, i, phase);
         }
@@ -203,9 +208,9 @@ make_timeline(ml_causes *causes, size_t device)
     bool *passes = NULL;
     walk w = {.causes = causes,
               .threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, sizeof(progress))};
-    line->phases = ml_alloc_zeroed(trace->event_count + 1, 1);
+    line->marks = ml_alloc_zeroed(trace->event_count + 1, 1);
     line->allocates = ml_alloc_zeroed((size_t)UINT16_MAX + 1, sizeof(bool));
-    int error = w.threads == NULL || line->phases == NULL || line->allocates == NULL
+    int error = w.threads == NULL || line->marks == NULL || line->allocates == NULL
                     ? ML_ENOMEM
                     : 0;
     if (error == 0 && causes->signs.of != NULL) {
@@ -278,7 +283,7 @@ ml_causes_free(ml_causes *causes)
         return;
     }
     for (size_t d = 0; causes->devices != NULL && d < causes->device_count; d++) {
-        ml_free(causes->devices[d].phases);
+        ml_free(causes->devices[d].marks);
         ml_free(causes->devices[d].steps);
         ml_free(causes->devices[d].allocates);
     }
@@ -438,7 +443,7 @@ ml_causes_step(const ml_causes *causes, size_t device, size_t index)
 enum ml_phase
 ml_causes_phase(const ml_causes *causes, size_t device, size_t index)
 {
-    return (enum ml_phase)(causes->devices[device].phases[index] & ~IN_PASS);
+    return (enum ml_phase)(causes->devices[device].marks[index] & ML_MARK_PHASE);
 }
 
 bool

@@ -111,6 +111,12 @@ ml_cause ml_causes_of(const ml_causes *causes, size_t device, size_t index);
 /* The cause of a block from before the recording, with the stack of its allocation or
  * 0. */
 ml_cause ml_causes_before(const ml_causes *causes, uint32_t stack);
+/* A mark of each event of DEVICE, borrowed: its phase, whether it allocates, whether a
+ * backward pass made it. */
+#define ML_MARK_PHASE 0x0fu
+#define ML_MARK_ALLOC 0x40u
+#define ML_MARK_BACKWARD 0x80u
+const uint8_t *ml_causes_marks(const ml_causes *causes, size_t device);
 /* Its phase, without searching for its line. */
 enum ml_phase ml_causes_phase(const ml_causes *causes, size_t device, size_t index);
 /* Its step, without searching for its line. */

@@ -420,6 +420,7 @@ ml_forward_index_init(ml_forward_index *forwards, const ml_recording *recording,
         ml_forward_index_fini(forwards);
         return ML_ENOMEM;
     }
+    find_kind(forwards, 0);
     return 0;
 }
 
@@ -430,8 +431,8 @@ ml_forward_index_begin(ml_forward_index *forwards, size_t device)
 }
 
 void
-ml_forward_index_add(ml_forward_index *forwards, size_t device, size_t index,
-                     const ml_event *event)
+ml_forward_index_take(ml_forward_index *forwards, size_t device, size_t index,
+                      const ml_event *event)
 {
     find_kind(forwards, event->node);
     take_sample(forwards, device, index, event);

@@ -52,8 +52,16 @@ int ml_forward_index_init(ml_forward_index *forwards, const ml_recording *record
                           const ml_stack_facts *facts);
 int ml_forward_index_begin(ml_forward_index *forwards, size_t device);
 /* Reads the ML_FORWARD_INDEX_MEMBERS of EVENT. */
-void ml_forward_index_add(ml_forward_index *forwards, size_t device, size_t index,
-                          const ml_event *event);
+void ml_forward_index_take(ml_forward_index *forwards, size_t device, size_t index,
+                           const ml_event *event);
+static inline void
+ml_forward_index_add(ml_forward_index *forwards, size_t device, size_t index,
+                     const ml_event *event)
+{
+    if ((event->node | event->autograd_thread | event->next_thread) != 0) {
+        ml_forward_index_take(forwards, device, index, event);
+    }
+}
 void ml_forward_index_end(ml_forward_index *forwards);
 void ml_forward_index_fini(ml_forward_index *forwards);
 

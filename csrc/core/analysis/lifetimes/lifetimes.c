@@ -326,16 +326,14 @@ apply_tags(ml_lifetimes_work *w, size_t index)
 
 /* ---- Event by event ---- */
 
-/* The row of the block in use that EVENT, not yet applied, frees or replaces; SIZE_MAX:
+/* The row of the block in use that EVENT, the last one, freed or replaced; SIZE_MAX:
  * none. */
 static size_t
 find_row(const ml_lifetimes_work *w, const ml_event *event)
 {
     uint64_t birth;
-    return event->action <= ML_ACTION_FREE_COMPLETED &&
-                   ml_ledger_uses(w->ledger, event->addr, &birth)
-               ? row_of(w->lifetimes, birth, event->addr)
-               : SIZE_MAX;
+    return ml_ledger_named(w->ledger, &birth) ? row_of(w->lifetimes, birth, event->addr)
+                                              : SIZE_MAX;
 }
 
 /* Whether EVENT, at INDEX, completed or allocated a block, and of how many BYTES: the
@@ -409,8 +407,8 @@ ml_lifetimes_next(ml_lifetimes_work *w)
     if (index == lifetimes->trace->event_count) {
         return 0;
     }
-    size_t row = find_row(w, ml_replay_peek(w->replay));
     const ml_event *event = ml_replay_next(w->replay);
+    size_t row = find_row(w, event);
     int error = 0;
     if (event->action == ML_ACTION_ALLOC) {
         error = follow_alloc(w, event, index, row);
@@ -461,21 +459,6 @@ ml_lifetimes_fini(ml_lifetimes *lifetimes)
 }
 
 /* ---- What a row is of ---- */
-
-ml_earlier_block
-ml_lifetimes_request(const ml_lifetimes *lifetimes, size_t index)
-{
-    const ml_lifetime *row = &lifetimes->rows[index];
-    if (row->birth != 0) {
-        const ml_events *events = &lifetimes->trace->events;
-        size_t event = row->birth - 1;
-        return (ml_earlier_block){.addr = ml_events_addr(events, event),
-                                  .size = ml_events_size(events, event),
-                                  .stream = ml_events_stream(events, event),
-                                  .stack = ml_events_stack(events, event)};
-    }
-    return lifetimes->earlier[row->earlier];
-}
 
 const ml_lifetime *
 ml_lifetime_last(const ml_lifetimes *lifetimes, const ml_lifetime *row)

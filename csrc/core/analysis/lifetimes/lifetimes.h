@@ -130,7 +130,20 @@ ml_lifetimes_index(const ml_lifetimes *lifetimes, const ml_lifetime *row)
 }
 
 /* The request for the block of row INDEX: its bytes, address, stack and stream. */
-ml_earlier_block ml_lifetimes_request(const ml_lifetimes *lifetimes, size_t index);
+static inline ml_earlier_block
+ml_lifetimes_request(const ml_lifetimes *lifetimes, size_t index)
+{
+    const ml_lifetime *row = &lifetimes->rows[index];
+    if (row->birth == 0) {
+        return lifetimes->earlier[row->earlier];
+    }
+    const ml_events *events = &lifetimes->trace->events;
+    size_t event = row->birth - 1;
+    return (ml_earlier_block){.addr = ml_events_addr(events, event),
+                              .size = ml_events_size(events, event),
+                              .stream = ml_events_stream(events, event),
+                              .stack = ml_events_stack(events, event)};
+}
 
 /* ROW; or, if other events cut it, the last row of its block. */
 const ml_lifetime *ml_lifetime_last(const ml_lifetimes *lifetimes,

@@ -1,36 +1,30 @@
 /* Walks over lifetimes.  See lifetimes_walk.h. */
 #include "analysis/lifetimes/lifetimes_walk.h"
 
-static void
-apply(ml_lifetimes_walk *walk, const ml_lifetime *row, uint32_t moment)
+/* The moment of the next other change; without segments, reserved bytes change with all
+ * others. */
+static uint32_t
+next_other(const ml_lifetimes_walk *walk)
 {
-    if (row->start == moment) {
-        walk->active += row->bytes;
-        walk->allocated += row->bytes;
-        if (walk->changed != NULL) {
-            walk->changed(walk->context, row, true);
-        }
-    }
-    if (row->requested == moment) {
-        walk->allocated -= row->bytes;
-        if (walk->changed != NULL) {
-            walk->changed(walk->context, row, false);
-        }
-    }
-    if (row->end == moment) {
-        walk->active -= row->bytes;
-    }
+    const ml_lifetimes *lifetimes = walk->lifetimes;
+    uint32_t change = walk->change < lifetimes->change_count
+                          ? lifetimes->changes[walk->change].moment
+                          : ML_NEVER;
+    uint32_t reserve = walk->reserve < lifetimes->reserved_count
+                           ? lifetimes->reserved[walk->reserve].moment
+                           : ML_NEVER;
+    return lifetimes->reserved_count == 0 ? 0 : change < reserve ? change : reserve;
 }
 
-/* Applies the other changes at MOMENT, beside the event's own row. */
-static void
-apply_others(ml_lifetimes_walk *walk, uint32_t moment)
+void
+ml_lifetimes_walk_others(ml_lifetimes_walk *walk, uint32_t moment)
 {
     const ml_lifetimes *lifetimes = walk->lifetimes;
     for (; walk->change < lifetimes->change_count &&
            lifetimes->changes[walk->change].moment == moment;
          walk->change++) {
-        apply(walk, &lifetimes->rows[lifetimes->changes[walk->change].row], moment);
+        ml_lifetimes_walk_apply(
+            walk, &lifetimes->rows[lifetimes->changes[walk->change].row], moment);
     }
     if (lifetimes->reserved_count == 0) {
         walk->reserved = walk->allocated;
@@ -39,6 +33,7 @@ apply_others(ml_lifetimes_walk *walk, uint32_t moment)
              lifetimes->reserved[walk->reserve].moment == moment) {
         walk->reserved = lifetimes->reserved[walk->reserve++].bytes;
     }
+    walk->other = next_other(walk);
 }
 
 void
@@ -48,18 +43,7 @@ ml_lifetimes_walk_begin(ml_lifetimes_walk *walk, const ml_lifetimes *lifetimes,
     *walk = (ml_lifetimes_walk){
         .lifetimes = lifetimes, .changed = changed, .context = context};
     for (size_t i = 0; i < lifetimes->earlier_count; i++) {
-        apply(walk, &lifetimes->rows[i], 0);
+        ml_lifetimes_walk_apply(walk, &lifetimes->rows[i], 0);
     }
-    apply_others(walk, 0);
-}
-
-void
-ml_lifetimes_walk_next(ml_lifetimes_walk *walk)
-{
-    uint32_t own = walk->lifetimes->of_event[walk->position++];
-    uint32_t moment = (uint32_t)walk->position;
-    if (own != 0) {
-        apply(walk, &walk->lifetimes->rows[own - 1], moment);
-    }
-    apply_others(walk, moment);
+    ml_lifetimes_walk_others(walk, 0);
 }

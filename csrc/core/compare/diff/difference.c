@@ -60,16 +60,10 @@ find_notes(stretch *over, const ml_sites *sites)
     if (over->noted == NULL) {
         return ML_ENOMEM;
     }
-    size_t note = 0;
-    for (size_t i = over->in.first; i < over->in.last && note < recording->note_count;
-         i++) {
-        while (note < recording->note_count &&
-               recording->notes[note].time <= ml_events_time(events, i)) {
-            over->noted[note++] = i;
-        }
-    }
-    for (; note < recording->note_count; note++) {
-        over->noted[note] = over->in.last;
+    size_t at = over->in.first;
+    for (size_t note = 0; note < recording->note_count; note++) {
+        at = ml_events_reach(events, over->in.last, at, recording->notes[note].time);
+        over->noted[note] = at;
     }
     return 0;
 }

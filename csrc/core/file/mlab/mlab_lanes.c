@@ -104,7 +104,10 @@ next_event(mlab_reader *reader, ml_device_trace *trace, unsigned device)
 {
     if (reader->writer != NULL) {
         reader->writer->events = &trace->events;
-        return ml_event_writer_next(reader->writer);
+        bool full = reader->writer->count == ML_EVENTS_CHUNK;
+        return full && mlab_pack_events(reader, device) < 0
+                   ? NULL
+                   : ml_event_writer_next(reader->writer);
     }
     return ml_grow((void **)&trace->events.plain, &reader->event_capacity[device],
                    trace->event_count + 1, sizeof(ml_event)) == 0
@@ -123,15 +126,15 @@ keep_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
         return;
     }
     trace->event_count++;
-    if (reader->writer != NULL) {
-        event->time = mlab_unix_ns(reader, event->time);
-        ml_event_writer_keep(reader->writer);
-    }
     if (!reader->tells_uses) {
         /* Wanted by a recording beside this one, which shares its records. */
         event->unused = 0;
     }
     check_sizes(reader, event);
+    if (reader->writer != NULL) {
+        event->time = mlab_unix_ns(reader, event->time);
+        ml_event_writer_keep(reader->writer);
+    }
 }
 
 /* Counts the events missing before the chunk HEADER. */

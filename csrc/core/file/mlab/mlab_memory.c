@@ -71,24 +71,66 @@ seed(ml_ledger *ledger, const mlab_start *start, uint64_t *misfits)
     return 0;
 }
 
-/* An event from before the ledger followed its device lacks the ledger's facts. */
-static bool
-is_incomplete(const ml_event *event, const ml_event *followed)
+static ml_allocator_rules
+rules_of(const mlab_start *start)
 {
-    return (event->block_bytes == 0 && (followed->flags & ML_EVENT_BLOCK_KNOWN) != 0) ||
-           (event->origin_stack == 0 && followed->origin_stack != 0);
+    ml_allocator_rules rules = {.max_split_bytes = UINT64_MAX, .has_segments = 1};
+    if (start->known) {
+        rules.max_split_bytes = start->head.max_split_bytes;
+        memcpy(rules.roundup_divisions, start->head.roundup_divisions,
+               sizeof(rules.roundup_divisions));
+        rules.expandable_segments = start->head.expandable_segments;
+        rules.has_segments = start->head.has_segments;
+    }
+    return rules;
 }
 
-static void
-complete(ml_event *event, const ml_event *followed)
+int
+mlab_begin_memory(mlab_reader *reader, unsigned device, size_t events)
 {
-    if (event->block_bytes == 0 && (followed->flags & ML_EVENT_BLOCK_KNOWN) != 0) {
-        event->block_bytes = followed->block_bytes;
-        event->flags |= ML_EVENT_BLOCK_KNOWN;
+    const mlab_start *start = &reader->starts[device];
+    ml_allocator_rules rules = rules_of(start);
+    ml_ledger **ledger = &reader->ledgers[device];
+    int result = ml_ledger_new(
+        ledger, &rules, 2 * (start->segment_count + start->block_count + events) + 1);
+    if (result == 0) {
+        result = seed(*ledger, start, &reader->info->unread_records);
+        ml_ledger_reset_peaks(*ledger);
     }
-    if (event->origin_stack == 0) {
-        event->origin_stack = followed->origin_stack;
+    return result;
+}
+
+/* An event from before the recorder's ledger followed the device lacks its facts; others
+ * keep theirs. */
+static void
+complete(ml_ledger *ledger, ml_event *event)
+{
+    uint64_t bytes = event->block_bytes;
+    uint32_t origin = event->origin_stack;
+    uint8_t flags = event->flags;
+    ml_ledger_follow(ledger, event);
+    if (bytes != 0) {
+        event->block_bytes = bytes;
+        event->flags = flags;
     }
+    event->origin_stack = origin != 0 ? origin : event->origin_stack;
+}
+
+void
+mlab_follow_memory(mlab_reader *reader, unsigned device, ml_event *events, size_t count)
+{
+    ml_ledger *ledger = reader->ledgers[device];
+    for (size_t i = 0; i < count; i++) {
+        complete(ledger, &events[i]);
+    }
+}
+
+int
+mlab_pack_events(mlab_reader *reader, unsigned device)
+{
+    ml_event_writer *writer = reader->writer;
+    mlab_follow_memory(reader, device, writer->window, writer->count);
+    return ml_event_writer_flush(writer);
 }
 
 static void
@@ -101,42 +143,34 @@ add_to_peak(ml_device_trace *trace, const ml_totals *now)
 }
 
 static int
-follow(ml_device_trace *trace, const mlab_start *start, const ml_allocator_rules *rules,
-       uint64_t *misfits)
+tell_memory(const ml_ledger *ledger, const mlab_start *start, ml_device_trace *trace)
 {
-    ml_ledger *ledger;
-    int result = ml_ledger_new(
-        &ledger, rules,
-        2 * (start->segment_count + start->block_count + trace->event_count) + 1);
-    if (result < 0) {
-        return result;
-    }
-    result = seed(ledger, start, misfits);
-    ml_ledger_reset_peaks(ledger);
-    ml_event_editor editor;
-    ml_event_editor_init(&editor, &trace->events, ML_EVENT_MEMORY,
-                         ML_EVENT_BIT(block_bytes) | ML_EVENT_BIT(flags) |
-                             ML_EVENT_BIT(origin_stack));
-    for (size_t i = 0; i < trace->event_count && result == 0; i++) {
-        const ml_event *told = ml_event_editor_see(&editor, i);
-        ml_event followed = *told;
-        ml_ledger_follow(ledger, &followed);
-        if (is_incomplete(told, &followed)) {
-            complete(ml_event_editor_at(&editor, i), &followed);
-        }
-    }
     ml_ledger_totals totals = ml_ledger_get_totals(ledger);
     trace->peak = totals.peak;
     trace->begins_empty = start->complete && start->segment_count == 0 &&
                           totals.inconsistencies == 0 && trace->dropped_events == 0;
-    int edited = ml_event_editor_end(&editor);
-    result = result == 0 ? edited : result;
-    if (result == 0) {
-        memory to = {.trace = trace};
-        ml_ledger_visitor visitor = {&to, keep_segment, keep_block};
-        result = ml_ledger_visit(ledger, &visitor);
+    memory to = {.trace = trace};
+    ml_ledger_visitor visitor = {&to, keep_segment, keep_block};
+    return ml_ledger_visit(ledger, &visitor);
+}
+
+/* The events are plain where no writer packed them. */
+static int
+follow(mlab_reader *reader, unsigned device)
+{
+    ml_device_trace *trace = &reader->recording->devices[device];
+    int result = 0;
+    if (reader->ledgers[device] == NULL) {
+        result = mlab_begin_memory(reader, device, trace->event_count);
+        if (result == 0) {
+            mlab_follow_memory(reader, device, trace->events.plain, trace->event_count);
+        }
     }
-    ml_ledger_free(ledger);
+    if (result == 0) {
+        result = tell_memory(reader->ledgers[device], &reader->starts[device], trace);
+    }
+    ml_ledger_free(reader->ledgers[device]);
+    reader->ledgers[device] = NULL;
     return result;
 }
 
@@ -174,20 +208,6 @@ settle(mlab_reader *reader, ml_device_trace *trace, mlab_start *start)
     return result;
 }
 
-static ml_allocator_rules
-rules_of(const mlab_start *start)
-{
-    ml_allocator_rules rules = {.max_split_bytes = UINT64_MAX, .has_segments = 1};
-    if (start->known) {
-        rules.max_split_bytes = start->head.max_split_bytes;
-        memcpy(rules.roundup_divisions, start->head.roundup_divisions,
-               sizeof(rules.roundup_divisions));
-        rules.expandable_segments = start->head.expandable_segments;
-        rules.has_segments = start->head.has_segments;
-    }
-    return rules;
-}
-
 int
 mlab_finish_memory(mlab_reader *reader)
 {
@@ -207,15 +227,13 @@ mlab_finish_memory(mlab_reader *reader)
     recording->rules = rules_of(&reader->starts[told]);
     for (size_t d = 0; d < recording->device_count && result == 0; d++) {
         mlab_start *start = &reader->starts[d];
-        ml_allocator_rules rules = rules_of(start);
         ml_device_trace *trace = &recording->devices[d];
         bool recorded =
             start->known || trace->event_count > 0 || trace->dropped_events > 0;
         reader->info->unknown_starts += recorded && !start->complete;
         reader->info->repeated_starts += start->repeated;
-        result = reader->ordered
-                     ? follow(trace, start, &rules, &reader->info->unread_records)
-                     : settle(reader, trace, start);
+        result = reader->ordered ? follow(reader, (unsigned)d)
+                                 : settle(reader, trace, start);
     }
     return result;
 }

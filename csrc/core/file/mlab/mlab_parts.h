@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "file/codec/mlab_format.h"
 #include "file/mlab/mlab_reader.h"
+#include "ledger/ledger.h"
 #include "recording/interner.h"
 #include "stacks/stacks.h"
 #include "stacks/wanted.h"
@@ -100,6 +101,8 @@ typedef struct mlab_reader {
     /* Owned; packs the events of the lane that is read, whose times are unix ns, as all
      * clocks are known.  NULL: they stay plain, with ticks. */
     ml_event_writer *writer;
+    /* Owned; the memory of a device whose events the writer packs, up to the last one. */
+    ml_ledger *ledgers[ML_DEVICE_MAX];
     mlab_place *places[ML_DEVICE_MAX]; /* owned; of ordered sources */
     size_t place_count[ML_DEVICE_MAX];
     size_t place_capacity[ML_DEVICE_MAX];
@@ -171,7 +174,14 @@ int mlab_finish_uses(mlab_reader *reader);
 /* Drops the stacks that the recording did not want, if the file says which it wanted;
  * they were captured for other recordings of the process.  0 or ML_ENOMEM. */
 int mlab_finish_stacks(mlab_reader *reader);
-/* Completes the events, and computes the memory at their end.  0 or ML_ENOMEM. */
+/* Begins the memory of DEVICE, of an ordered source, before the first of EVENTS events
+ * at most; and completes the next COUNT.  0 or ML_ENOMEM. */
+int mlab_begin_memory(mlab_reader *reader, unsigned device, size_t events);
+void mlab_follow_memory(mlab_reader *reader, unsigned device, ml_event *events,
+                        size_t count);
+/* Completes and packs what the writer has of DEVICE's events.  0 or ML_ENOMEM. */
+int mlab_pack_events(mlab_reader *reader, unsigned device);
+/* Follows what was not followed yet, and tells the memory at the end.  0 or ML_ENOMEM. */
 int mlab_finish_memory(mlab_reader *reader);
 
 #endif

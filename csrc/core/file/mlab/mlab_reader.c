@@ -235,14 +235,44 @@ open_chunk(const ml_mlab_input *input, const listed *item, void *buffer,
 
 /* ---- The lanes ---- */
 
+static bool
+is_of(const listing *list, size_t at, unsigned lane)
+{
+    return at < list->count && list->items[at].lane == lane;
+}
+
+/* Most events of the lane whose first chunk is number FIRST of LIST, and which COUNTED all
+ * of them, if the file's end is there: a chunk has the number of its first event, and two
+ * events have four bytes or more. */
+static size_t
+most_events(const listing *list, size_t first, const ml_mlab_lane *counted)
+{
+    const listed *begin = &list->items[first];
+    uint64_t end = atomic_load(&counted->events);
+    uint64_t room = 0;
+    uint64_t numbered = 0;
+    for (size_t at = first; is_of(list, at, begin->lane); at++) {
+        const ml_chunk *header = &list->items[at].header;
+        uint64_t most = (atomic_load(&header->commit) & UINT32_MAX) / 2 + 1;
+        room += most;
+        numbered =
+            (end > header->first ? end : header->first + most) - begin->header.first;
+    }
+    return numbered < room ? numbered : room;
+}
+
 static int
 read_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
           size_t *next, const ml_mlab_lane *counted, unsigned number, void *buffer)
 {
     mlab_lane lane = {.number = number, .device = reader->ordered ? number : 0};
     int result = 0;
-    for (; *next < list->count && list->items[*next].lane == number && result == 0;
-         ++*next) {
+    if (number != ML_MLAB_LANES && reader->writer != NULL &&
+        is_of(list, *next, number)) {
+        result =
+            mlab_begin_memory(reader, lane.device, most_events(list, *next, counted));
+    }
+    for (; is_of(list, *next, number) && result == 0; ++*next) {
         ml_chunk_reader chunk;
         const listed *item = &list->items[*next];
         /* A chunk that begins within the part already read is a duplicate. */
@@ -255,8 +285,8 @@ read_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
             reader->info->damaged_chunks++;
         }
     }
-    if (result == 0 && reader->writer != NULL) {
-        result = ml_event_writer_flush(reader->writer);
+    if (result == 0 && reader->writer != NULL && reader->writer->count != 0) {
+        result = mlab_pack_events(reader, lane.device);
     }
     return result == 0 ? mlab_end_lane(reader, &lane, counted) : result;
 }
@@ -394,6 +424,7 @@ mlab_reader_free(mlab_reader *reader)
         ml_free(reader->starts[i].segments);
         ml_free(reader->starts[i].blocks);
         ml_free(reader->places[i]);
+        ml_ledger_free(reader->ledgers[i]);
     }
     ml_free(reader);
 }

@@ -76,8 +76,12 @@ mlab_unix_ns(mlab_reader *reader, uint64_t ticks)
         return count == 0 ? ticks
                           : reader->clocks[0].unix_ns + ticks - reader->clocks[0].ticks;
     }
-    const mlab_line *line = line_at(reader, ticks);
+    const mlab_line *line = &reader->line;
     const ml_mlab_clock *low = &reader->clocks[line->low];
+    if (ticks - low->ticks >= line->ticks) {
+        line = line_at(reader, ticks);
+        low = &reader->clocks[line->low];
+    }
     bool before = ticks < low->ticks;
     uint64_t rise = rise_of(line, before ? low->ticks - ticks : ticks - low->ticks);
     return before ? low->unix_ns - rise : low->unix_ns + rise;

@@ -205,8 +205,10 @@ count(device_work *w, counter *c, uint64_t value)
 }
 
 static void
-put_oom(device_work *w, const ml_event *event)
+put_oom(device_work *w, size_t index)
 {
+    ml_event oom = ml_events_at(&w->device.rows.trace->events, index);
+    const ml_event *event = &oom;
     ml_perfetto_event_begin(w->trace, ML_PERFETTO_INSTANT, w->track);
     ml_perfetto_name(w->trace, "out of memory");
     ml_perfetto_figure(w->trace, "requested_bytes", event->size);
@@ -226,7 +228,8 @@ put_events(device_work *w)
     counter reserved = {.track = ml_perfetto_counter(w->trace, w->track, "reserved")};
     ml_page_walk walk;
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(time) | ML_EVENT_BIT(action));
     w->time = trace->event_count > 0 ? ml_events_time(&trace->events, 0) : 0;
     ml_page_walk_begin(&walk, &w->device, change, w);
     for (size_t i = 0; i <= trace->event_count && w->trace->error == 0; i++) {
@@ -237,7 +240,7 @@ put_events(device_work *w)
             const ml_event *event = ml_event_cursor_at(&cursor, i);
             w->time = event->time > w->time ? event->time : w->time;
             if (event->action == ML_ACTION_OOM) {
-                put_oom(w, event);
+                put_oom(w, i);
             }
             ml_page_walk_next(&walk);
         }

@@ -264,7 +264,8 @@ void
 ml_perfetto_count(ml_perfetto *trace, uint64_t track, uint64_t time, uint64_t value)
 {
     ml_buffer *out = &trace->out;
-    if (!ml_buffer_reserve(out, COUNT_ROOM)) {
+    if (out->capacity - out->length < COUNT_ROOM &&
+        !ml_buffer_reserve(out, COUNT_ROOM)) {
         flush(trace);
         return;
     }

@@ -17,6 +17,10 @@ enum ml_protobuf_wire {
 static inline uint8_t *
 ml_protobuf_put_key(uint8_t *to, uint32_t field, enum ml_protobuf_wire wire)
 {
+    if (field < 16) {
+        *to = (uint8_t)(field << 3 | (unsigned)wire);
+        return to + 1;
+    }
     return to + ml_varint_write(to, (uint64_t)field << 3 | (unsigned)wire);
 }
 

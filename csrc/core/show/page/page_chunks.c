@@ -7,6 +7,8 @@
 #include "show/text/json.h"
 
 #define MOST ML_PAGE_CHUNK_EVENTS
+_Static_assert(MOST % ML_EVENTS_CHUNK == 0, "columns are read by chunks of events");
+_Static_assert(ML_EVENT_BACKWARD == 1, "it is written as 0 or 1");
 
 /* ---- Chunks ---- */
 
@@ -80,34 +82,56 @@ place_of(const chunk_work *w, uint32_t row)
     return low + 1;
 }
 
+/* The bits of MASK in MEMBER of COUNT events from FIRST on, to TO; returns its end. */
+static uint8_t *
+write_member(uint8_t *to, const ml_device_trace *trace, unsigned member, uint64_t mask,
+             size_t first, size_t count)
+{
+    uint64_t values[ML_EVENTS_CHUNK];
+    for (size_t i = 0; i < count; i += ML_EVENTS_CHUNK) {
+        size_t left = count - i < ML_EVENTS_CHUNK ? count - i : ML_EVENTS_CHUNK;
+        ml_events_get_column(&trace->events, trace->event_count, first + i, member,
+                             values);
+        for (size_t k = 0; k < left; k++) {
+            to += ml_varint_write(to, values[k] & mask);
+        }
+    }
+    return to;
+}
+
+/* Facts of an event that write_events writes: OF_COUNT and four more. */
+#define EVENT_ROOM ((OF_COUNT + 4) * ML_VARINT_ROOM)
+
 static void
 write_events(ml_buffer *out, chunk_work *w, size_t first, size_t count,
              const uint64_t before[OF_COUNT])
 {
     const ml_allocation_rows *rows = &w->device->rows;
-    const ml_events *events = &rows->trace->events;
+    const ml_device_trace *trace = rows->trace;
     const uint32_t *own = rows->lifetimes->of_event + first;
-    for (size_t i = 0; i < count; i++) {
-        ml_varint_put(out, ml_events_action(events, first + i));
+    if (!ml_buffer_reserve(out, count * EVENT_ROOM)) {
+        return;
     }
+    uint8_t *to = (uint8_t *)out->bytes + out->length;
+    to = write_member(to, trace, ML_EVENT_MEMBER_action, UINT64_MAX, first, count);
     for (size_t i = 0; i < count; i++) {
-        ml_varint_put(out, own[i] != 0 ? place_of(w, own[i] - 1) : 0);
+        to += ml_varint_write(to, own[i] != 0 ? place_of(w, own[i] - 1) : 0);
     }
     for (unsigned number = 0; number < OF_COUNT; number++) {
         uint64_t last = before[number];
         for (size_t i = 0; i < count; i++) {
             uint64_t value = w->numbers[i * OF_COUNT + number];
-            ml_varint_put_change(out, last, value);
+            to += ml_varint_write_change(to, last, value);
             last = value;
         }
-        for (size_t i = 0; number == OF_TIME && i < count; i++) {
-            ml_varint_put(out, ml_events_stack(events, first + i));
-        }
-        for (size_t i = 0; number == OF_TIME && i < count; i++) {
-            unsigned flags = ml_events_flags(events, first + i);
-            ml_varint_put(out, (flags & ML_EVENT_BACKWARD) != 0);
+        if (number == OF_TIME) {
+            to = write_member(to, trace, ML_EVENT_MEMBER_stack, UINT64_MAX, first,
+                              count);
+            to = write_member(to, trace, ML_EVENT_MEMBER_flags, ML_EVENT_BACKWARD,
+                              first, count);
         }
     }
+    out->length = (size_t)(to - (uint8_t *)out->bytes);
 }
 
 /* The remaining facts follow from the rows. */

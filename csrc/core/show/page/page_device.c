@@ -38,12 +38,6 @@ ml_page_blobs_fini(ml_page_blobs *blobs)
     *blobs = (ml_page_blobs){0};
 }
 
-void
-ml_page_note_value(ml_page_blobs *blobs, uint64_t value)
-{
-    blobs->rounded = blobs->rounded || value > UINT64_C(1) << 53;
-}
-
 typedef struct asked {
     uint64_t addr;
     uint64_t size;
@@ -171,27 +165,21 @@ time_since(uint64_t base_us, uint64_t time)
     return us > base_us ? us - base_us : 0;
 }
 
-static void
-read_times(ml_page_walk *walk, size_t event)
+bool
+ml_page_walk_read(ml_page_walk *walk)
 {
     const ml_device_trace *trace = walk->memory.lifetimes->trace;
-    walk->first = event / ML_EVENTS_CHUNK * ML_EVENTS_CHUNK;
-    ml_events_get_column(&trace->events, trace->event_count, walk->first,
-                         ML_EVENT_MEMBER_time, walk->times);
-}
-
-uint64_t
-ml_page_walk_peek(ml_page_walk *walk)
-{
     size_t event = walk->memory.position;
-    if (event >= walk->memory.lifetimes->trace->event_count) {
-        return walk->time;
+    if (event >= trace->event_count) {
+        return false;
     }
-    if (event == 0 || event - walk->first >= ML_EVENTS_CHUNK) {
-        read_times(walk, event);
+    walk->first = event / ML_EVENTS_CHUNK * ML_EVENTS_CHUNK;
+    walk->count = ml_events_get_column(&trace->events, trace->event_count, walk->first,
+                                       ML_EVENT_MEMBER_time, walk->times);
+    for (size_t i = 0; i < walk->count; i++) {
+        walk->times[i] = time_since(walk->base_us, walk->times[i]);
     }
-    uint64_t time = time_since(walk->base_us, walk->times[event - walk->first]);
-    return time > walk->time ? time : walk->time;
+    return true;
 }
 
 uint64_t
@@ -223,11 +211,4 @@ ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
     *walk = (ml_page_walk){.base_us = device->base_us};
     ml_lifetimes_walk_begin(&walk->memory, device->rows.lifetimes, changed, context);
     walk->time = ml_page_first_time(device);
-}
-
-void
-ml_page_walk_next(ml_page_walk *walk)
-{
-    walk->time = ml_page_walk_peek(walk);
-    ml_lifetimes_walk_next(&walk->memory);
 }

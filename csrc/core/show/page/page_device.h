@@ -26,12 +26,17 @@ typedef struct ml_page_blobs {
     bool rounded; /* some number exceeds 2^53 */
 } ml_page_blobs;
 
+static inline void
+ml_page_note_value(ml_page_blobs *blobs, uint64_t value)
+{
+    blobs->rounded |= value > UINT64_C(1) << 53;
+}
+
 /* A new blob, borrowed until the next one.  NULL: out of memory, or the packer failed. */
 ml_buffer *ml_page_blobs_add(ml_page_blobs *blobs);
 /* After the last.  0 or what the packer says. */
 int ml_page_blobs_end(const ml_page_blobs *blobs);
 void ml_page_blobs_fini(ml_page_blobs *blobs);
-void ml_page_note_value(ml_page_blobs *blobs, uint64_t value);
 
 #define ML_PAGE_SCHEMES_OF(XX) \
     XX(CATEGORY, 0, "category") \
@@ -126,17 +131,36 @@ typedef struct ml_page_walk {
     uint64_t base_us;
     uint64_t time; /* us from the base; never less than before */
     size_t first;
-    uint64_t times[ML_EVENTS_CHUNK]; /* of the events from FIRST on */
+    size_t count;
+    uint64_t times[ML_EVENTS_CHUNK]; /* of COUNT events from FIRST on, as they say it */
 } ml_page_walk;
 
 /* Starts before the first event; CHANGED and CONTEXT as of
  * ml_lifetimes_walk_begin(). */
 void ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
                         ml_lifetime_changed *changed, void *context);
-/* Moves over the next event, which must exist. */
-void ml_page_walk_next(ml_page_walk *walk);
+/* Reads the times from the next event on.  False: there is none. */
+bool ml_page_walk_read(ml_page_walk *walk);
+
 /* The time that it will have after the next event; behind the last, that it has. */
-uint64_t ml_page_walk_peek(ml_page_walk *walk);
+static inline uint64_t
+ml_page_walk_peek(ml_page_walk *walk)
+{
+    if (walk->memory.position - walk->first >= walk->count &&
+        !ml_page_walk_read(walk)) {
+        return walk->time;
+    }
+    uint64_t time = walk->times[walk->memory.position - walk->first];
+    return time > walk->time ? time : walk->time;
+}
+
+/* Moves over the next event, which must exist. */
+static inline void
+ml_page_walk_next(ml_page_walk *walk)
+{
+    walk->time = ml_page_walk_peek(walk);
+    ml_lifetimes_walk_next(&walk->memory);
+}
 
 /* The walk's time after the first event, and after the last. */
 uint64_t ml_page_first_time(const ml_page_device *device);
