@@ -268,6 +268,35 @@ void ml_values_move(uintptr_t to, uintptr_t from, size_t bytes, bool deliver);
 /* Copies the delivered values in the device's `bytes` from `start` on to `content`. */
 void ml_values_read(uintptr_t start, unsigned char *content, size_t bytes);
 
+/* --- contents.c -------------------------------------------------------- */
+
+/* Of a byte of a device. */
+enum {
+    ML_CONTENTS_UNKNOWN,
+    ML_CONTENTS_MADE_UP, /* it follows from a value that is not known */
+    ML_CONTENTS_KNOWN    /* as on a GPU */
+};
+
+/* Whether contents are kept.  All that follows does nothing before. */
+bool ml_contents_in_use(void);
+
+/* Memory changed: by a write of the host, by a fill, by something unknown, or by a copy
+ * from other memory of a device (as it is, or `as_is` false: made up). */
+void ml_contents_write(uintptr_t start, const void *content, size_t bytes);
+void ml_contents_fill(uintptr_t start, int byte, size_t bytes);
+void ml_contents_forget(uintptr_t start, size_t bytes);
+void ml_contents_move(uintptr_t to, uintptr_t from, size_t bytes, bool as_is);
+
+/* Copies what is known of the device's `bytes` from `start` on to `content`, and fills
+ * the rest up where the bridge said how. */
+void ml_contents_read(uintptr_t start, unsigned char *content, size_t bytes);
+
+/* A kernel was launched that may have written anywhere, if no operator launched it. */
+void ml_contents_doubt(void);
+
+/* The capture of a graph begins, or ends. */
+void ml_contents_capture(bool begins);
+
 /* --- spans.c ----------------------------------------------------------- */
 
 /* Ranges of addresses that do not overlap, in ascending order. Not thread-safe. */

@@ -325,6 +325,15 @@ void ml_arrival_bind(const ml_api *api, const ml_source *source);
 int ml_arrival_watch(struct _object *callback);
 void ml_arrival_forked(void);
 
+/* values.cpp, on the phantom device: from now on small tensors have values.  1, 0 where
+ * this is no phantom, or its memory has pages, or ML_ENOMEM. */
+int ml_values_watch(void);
+/* In a forked child: computes nothing from now on, if the parent did. */
+void ml_values_forked(void);
+/* value_places.cpp, with the GIL: what the program read that was made up, as a new tuple
+ * (number, [(file, line, number), ...]); NULL with an exception. */
+struct _object *ml_values_made_up(void);
+
 /* uses.cpp.  One thread at a time calls _listen, when the recorder watches uses. */
 void ml_torch_uses_bind(const ml_api *api, const ml_source *source);
 void ml_torch_uses_listen(int enabled);

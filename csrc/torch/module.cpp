@@ -28,6 +28,7 @@ after_fork_in_child(void)
 #ifdef MEMLAB_WITH_CUDA
     ml_cuda_forked();
     ml_arrival_forked();
+    ml_values_forked();
 #endif
 }
 
@@ -264,7 +265,35 @@ watch_cuda(PyObject *, PyObject *callback)
     Py_RETURN_NONE;
 }
 
+PyObject *
+watch_values(PyObject *, PyObject *)
+{
+    const int result = ml_values_watch();
+    if (result < 0) {
+        return PyErr_NoMemory();
+    }
+    return PyBool_FromLong(result);
+}
+
+PyObject *
+made_up_values(PyObject *, PyObject *)
+{
+    return ml_values_made_up();
+}
+
 #else
+
+PyObject *
+watch_values(PyObject *, PyObject *)
+{
+    Py_RETURN_FALSE;
+}
+
+PyObject *
+made_up_values(PyObject *, PyObject *)
+{
+    return Py_BuildValue("(i[])", 0);
+}
 
 PyObject *
 watch_cuda(PyObject *, PyObject *)
@@ -288,12 +317,26 @@ PyDoc_STRVAR(watch_cuda_doc,
              "then calls callback(), once; the first call counts.  RuntimeError where\n"
              "torch is built without CUDA.");
 
+PyDoc_STRVAR(watch_values_doc,
+             "watch_values($module, /)\n--\n\n"
+             "From now on small tensors of the phantom device have values, for good.\n"
+             "Returns whether they do: False on a GPU, and where the phantom's memory\n"
+             "has pages.");
+
+PyDoc_STRVAR(made_up_values_doc,
+             "made_up_values($module, /)\n--\n\n"
+             "The values that the program read from the phantom device and that are not\n"
+             "those of a GPU, a tuple: their number, and a list of (file, line, number)\n"
+             "by the program's line, of the first 256 lines.");
+
 PyMethodDef methods[] = {
     {"register", register_sources, METH_O, register_doc},
     {"built_for", built_for, METH_NOARGS, built_for_doc},
     {"cpu_counters", cpu_counters, METH_NOARGS, cpu_counters_doc},
     {"set_oom_callback", set_oom_callback, METH_O, set_oom_callback_doc},
     {"watch_cuda", watch_cuda, METH_O, watch_cuda_doc},
+    {"watch_values", watch_values, METH_NOARGS, watch_values_doc},
+    {"made_up_values", made_up_values, METH_NOARGS, made_up_values_doc},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -85,8 +85,8 @@ class FitVary(TypedDict):
 class FitAnswer(TypedDict):
     """The answer of memlab.fit().
 
-    ended: "end": the program ended by itself; "stopped": after its steps; "time": by
-    the timeout.  steps: of the optimizer; steps_after_peak: steps after the last rise
+    ended: "end": the program ended by itself; "failed": by an error of its own, after at
+    least one step; "stopped": after its steps; "time": by the timeout.  steps: of the optimizer; steps_after_peak: steps after the last rise
     of a peak.
     """
 

@@ -13,6 +13,7 @@ from memlab._errors import Error, check_count
 from memlab._files import load
 from memlab._fit import vary as _fit_vary
 from memlab._fit.run import Command, Runs, ranks_of
+from memlab._run import made_up
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -143,14 +144,14 @@ class _Asked:
         if run.late and not any(rank["steps"] for rank in run.ranks.values()):
             raise Error(
                 f"{command.name} made no optimizer step within {self._timeout:g} s and did "
-                "not end. On the phantom device nothing is computed: values read from it are "
-                "0, and a loop that waits for another value does not end. Give the program "
+                "not end. On the phantom device only small tensors are computed: other values "
+                "are made up, and a loop that waits for one may not end. Give the program "
                 f"more time (timeout), or less to do{_printed(run)}"
             )
-        if run.failed:
+        if run.failed and not run.usable:
             raise Error(
-                f"{command.name} {_ended(run.status)}, on the phantom device, where nothing "
-                f"is computed and values read from the GPU are 0{_printed(run)}"
+                f"{command.name} {_ended(run.status)}, on the phantom device, where values "
+                f"read from the GPU are not real{_printed(run)}"
             )
         if not run.ranks:
             raise Error(
@@ -217,7 +218,7 @@ def _progress(run):
     """The program's progress: that of the slowest rank."""
     least = min(run.ranks.values(), key=lambda rank: rank["steps"])
     return {
-        "ended": "time" if run.late else least["ended"],
+        "ended": "time" if run.late else "failed" if run.failed else least["ended"],
         "steps": least["steps"],
         "steps_after_peak": least["steps"] - max(r["rose"] for r in run.ranks.values()),
         "torch": least["torch"],
@@ -233,6 +234,18 @@ def _notes(run):
             "watchdog frees the old ones later: by chance the peak is up to "
             f"{wording.size(rebuilt)} higher"
         )
+    if run.failed:
+        errors = [rank["error"] for rank in run.ranks.values() if rank["error"]]
+        why = f" by {wording.escape(errors[0].replace(chr(10), ' '))}" if errors else ""
+        notes.append(
+            f"the program failed{why}: on the phantom device values read from the GPU are "
+            "not real. The figures are those up to there"
+        )
+    for _, rank in sorted(run.ranks.items()):
+        said = made_up.sentence(rank["made_up"], os.getcwd())
+        if said is not None:
+            notes.append(said)
+            break
     return notes
 
 

@@ -19,6 +19,7 @@ from memlab._errors import Error
 from memlab._native import sources
 from memlab._record import optimizers
 from memlab._record.memory_snapshot import MemorySnapshot
+from memlab._run import made_up
 from memlab._run import program as _program
 
 # JSON: folder, steps (a number or None), settled (steps without a new peak).
@@ -157,6 +158,7 @@ class _Run:
             "error": None if error is None else f"{type(error).__name__}: {error}"[:_TEXT],
             "out_of_memory": _is_out_of_memory(error, torch),
             "rebuilt_bytes": self._rebuilt,
+            "made_up": made_up.read(),
             "devices": [
                 self._device(torch, i)
                 for i, (_, reserved) in sorted(self._peaks.items())

@@ -150,6 +150,14 @@ class Result:
         return self.status != 0 and not (self.late or self.out_of_memory or stopped)
 
 
+    @property
+    def usable(self):
+        """Whether it has figures of at least one step of each rank that was recorded."""
+        return bool(self.ranks) and all(
+            rank["steps"] and rank["devices"] for rank in self.ranks.values()
+        )
+
+
 class Runs:
     """A folder for the runs of one command, as a context manager."""
 

@@ -150,6 +150,8 @@ def _notes(answer):
             f"{answer['steps_after_peak']}. The figures leave out what the program does later, "
             "such as an evaluation or longer inputs."
         )
+    elif answer["ended"] == "failed":
+        yield f"The program failed after {_steps(steps)}."
     else:
         yield (
             f"The time limit ended the program after {_steps(steps)}; no peak rose in the last "

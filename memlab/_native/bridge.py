@@ -51,6 +51,11 @@ _CUDA_SOURCES = (
     "sources/host.cpp",
     "sources/tracker.cpp",
     "sources/uses.cpp",
+    "values/value_contents.cpp",
+    "values/value_operators.cpp",
+    "values/value_places.cpp",
+    "values/value_tensors.cpp",
+    "values/values.cpp",
 )
 _HEADERS = (
     "bridge.h",
@@ -63,6 +68,7 @@ _HEADERS = (
     "objects/transfer.h",
     "sources/cpu_table.h",
     "sources/cuda_settings.h",
+    "values/values.h",
 )
 _loading = threading.Lock()
 _loaded = None
@@ -268,6 +274,8 @@ def compile_command(sources, output, build):
         "-O2",
         "-fPIC",
         "-fvisibility=hidden",
+        # As torch's own libraries: without it, torch's headers check what these leave out.
+        "-DNDEBUG",
         "-Wall",
         "-Wextra",
         *defines,

@@ -71,6 +71,8 @@ def ensure(name: str) -> None:
             )
         _check_allocator(torch.cuda.get_allocator_backend())
         _core.use_native_stacks(bridge._native)
+        if devices.under_phantom():
+            bridge.watch_values()
         if not _initialising(torch) and "cuda" not in _queued:
             # Runs when the program itself initialises CUDA, never before: a child
             # forked after that could not use CUDA.

@@ -22,7 +22,7 @@ import types
 from memlab import phantom
 from memlab._errors import Error
 from memlab._native import devices, sources
-from memlab._run import commands
+from memlab._run import commands, made_up
 
 # What torch says where a program wants a GPU and there is none.
 _NO_GPU = ("Found no NVIDIA driver", "No CUDA GPUs are available")
@@ -49,6 +49,7 @@ def prepare(options) -> str:
         raise Error("no GPU here; add --phantom for a stand-in, or --device cpu")
     if source == "cuda" and devices.under_phantom():
         _refuse_without_code()
+        made_up.watch()
     return source
 
 
@@ -81,7 +82,7 @@ def described(source) -> str:
         return "the memory of the CPU"
     if devices.under_phantom():
         name = os.environ.get("MEMLAB_PHANTOM_GPU", "")
-        return f"the phantom device ({name}): results are not computed"
+        return f"the phantom device ({name}): only small results are computed"
     return "the GPU"
 
 
@@ -182,6 +183,7 @@ def _execute(options, compiled):
     except BaseException as error:
         _show(error)
         _name_the_phantom(error)
+        _say_what_is_real(error)
         status = 1
     try:
         _wait_for_threads()
@@ -237,6 +239,16 @@ def _name_the_phantom(error):
         "memlab: no GPU here; memlab run --phantom runs the program on a stand-in for one",
         file=sys.stderr,
     )
+
+
+def _say_what_is_real(error):
+    """On the phantom, what the program that failed by ERROR may have looked at.  Memory that
+    runs out is real."""
+    if type(error).__name__ == "OutOfMemoryError":
+        return
+    text = made_up.failed()
+    if text is not None:
+        print(text, file=sys.stderr)
 
 
 def _wait_for_threads():

@@ -4,7 +4,7 @@ import functools
 import os
 
 from memlab._record import oom
-from memlab._run import growing, results
+from memlab._run import growing, made_up, results
 from memlab._run import program as _program
 from memlab._run.telling import Telling
 
@@ -46,4 +46,9 @@ def run(options) -> int:
         end, terminated = processes.end, processes.terminated
     telling.say(f"memlab: recording {_program.described(source)}")
     _program.when_terminated(terminated, "the recording")
-    return _program.run(options, end)
+
+    def told():
+        made_up.tell(telling.say)
+        return end()
+
+    return _program.run(options, told)

@@ -35,8 +35,10 @@ RESERVED = ALLOCATED + 2 * MIB
 
 def test_buckets_that_are_made_anew_may_be_there_twice():
     def notes(*rebuilt):
-        ranks = {n: {"rebuilt_bytes": bytes} for n, bytes in enumerate(rebuilt)}
-        return _fit_answer._notes(types.SimpleNamespace(ranks=ranks))
+        ranks = {
+            n: {"rebuilt_bytes": bytes, "made_up": [0, []]} for n, bytes in enumerate(rebuilt)
+        }
+        return _fit_answer._notes(types.SimpleNamespace(ranks=ranks, failed=False))
 
     assert notes(0, 0) == []
     (note,) = notes(0, 3 * MIB)
@@ -463,8 +465,22 @@ def test_a_program_that_fails_by_itself(capsys, monkeypatch):
     said = capsys.readouterr()
     assert said.out == ""
     assert "fit_steps.py ended with status 1, on the phantom device, where" in said.err
-    assert "are 0; it printed last:\ntraining\nTrace" in said.err
+    assert "are not real; it printed last:\ntraining\nTrace" in said.err
     assert "ValueError: a fault of its own" in said.err
+
+
+@needs_torch
+def test_a_program_that_fails_after_steps_is_answered_from_these(capsys):
+    status, answer = fit_json(capsys, PROGRAM, "fail_late")
+    assert status == 0
+    assert (answer["ended"], answer["steps"], answer["fits"]) == ("failed", 2, True)
+    [device] = answer["devices"]
+    assert device["total_bytes"] == RESERVED + CONTEXT
+    [failed, read] = answer["notes"]
+    assert failed.startswith("the program failed by ValueError: a fault of its own: on the")
+    line = PROGRAM.read_text().splitlines().index("            print(weight.mean().item())")
+    assert read.startswith("the program read 1 value that was made up")
+    assert read.endswith(f"fit_steps.py:{line + 1} (1)")
 
 
 @needs_torch

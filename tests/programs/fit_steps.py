@@ -31,6 +31,9 @@ def main():
         step(weight, optimizer)
         if how == "end" and number == 1:
             return
+        if how == "fail_late" and number == 1:
+            print(weight.mean().item())
+            raise ValueError("a fault of its own")
 
 
 main()

@@ -43,6 +43,7 @@ launch(void)
 {
     ml_phantom_wait();
     ml_values_launched();
+    ml_contents_doubt();
     ml_clock_spend(5000);
 }
 

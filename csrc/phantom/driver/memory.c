@@ -55,6 +55,7 @@ ml_phantom_back(uintptr_t start, size_t bytes)
 void
 ml_phantom_unback(uintptr_t start, size_t bytes)
 {
+    ml_contents_forget(start, bytes);
     if (ml_phantom_configure()->backed) {
         madvise((void *)start, bytes, MADV_DONTNEED);
         mprotect((void *)start, bytes, PROT_NONE);
@@ -277,20 +278,23 @@ ML_EXPORT(ml_cuda_error, cudaPointerGetAttributes,
 
 /* --- Copies and fills --------------------------------------------------------- */
 
-/* Without pages, writes to a device are dropped, and reads return zeros, except NCCL's
- * results (values.c). */
+/* Without pages, writes to a device are dropped, and reads return zeros, except what
+ * is known (contents.c) and NCCL's results (values.c). */
 static void
 copy_without_pages(void *to, bool to_device, const void *from, bool from_device,
                    size_t bytes)
 {
     if (to_device && from_device) {
         ml_values_move((uintptr_t)to, (uintptr_t)from, bytes, false);
+        ml_contents_move((uintptr_t)to, (uintptr_t)from, bytes, true);
     }
     else if (to_device) {
+        ml_contents_write((uintptr_t)to, from, bytes);
         ml_values_write((uintptr_t)to, from, bytes);
     }
     else {
         memset(to, 0, bytes);
+        ml_contents_read((uintptr_t)from, to, bytes);
         ml_values_read((uintptr_t)from, to, bytes);
     }
 }
@@ -323,6 +327,7 @@ ml_phantom_fill(void *to, int byte, size_t bytes)
     }
     else {
         ml_values_forget((uintptr_t)to, bytes);
+        ml_contents_fill((uintptr_t)to, byte, bytes);
     }
 }
 

@@ -252,6 +252,7 @@ ML_EXPORT(ml_cuda_error, cudaStreamBeginCapture, (void *handle))
     }
     made->id = atomic_fetch_add(&next_capture, 1);
     captured->capture = made;
+    ml_contents_capture(true);
     return ML_CUDA_Success;
 }
 
@@ -263,6 +264,7 @@ ML_EXPORT(ml_cuda_error, cudaStreamEndCapture, (void *handle, void **graph_handl
         return ml_phantom_error(ML_CUDA_ErrorStreamCaptureUnmatched);
     }
     graph *made = captured->capture;
+    ml_contents_capture(false);
     pthread_mutex_lock(&lock);
     for (stream *each = streams; each != NULL; each = each->next) {
         if (each->capture == made) {

@@ -238,6 +238,7 @@ deliver(void *to, const void *from, size_t bytes)
 {
     if (!ml_phantom_configure()->backed) {
         ml_values_move((uintptr_t)to, (uintptr_t)from, bytes, true);
+        ml_contents_move((uintptr_t)to, (uintptr_t)from, bytes, false);
     }
     else if (bytes <= ML_VALUES_MOST) {
         memmove(to, from, bytes);
@@ -325,6 +326,7 @@ ML_EXPORT(int, ncclRecv,
           (void *to, size_t count, int type, int peer, ml_nccl_comm *comm))
 {
     ml_values_forget((uintptr_t)to, count * type_bytes(type));
+    ml_contents_forget((uintptr_t)to, count * type_bytes(type));
     return pass(comm, peer, ML_NCCL_RECEIVED);
 }
 
@@ -335,6 +337,7 @@ ML_EXPORT(int, ncclAlltoAll,
 
     (void)from;
     ml_values_forget((uintptr_t)to, count * type_bytes(type) * (size_t)comm->ranks);
+    ml_contents_forget((uintptr_t)to, count * type_bytes(type) * (size_t)comm->ranks);
     for (int i = 0; i < comm->ranks && error == OK; i++) {
         error = pass(comm, i, ML_NCCL_SENT);
         error = error == OK ? pass(comm, i, ML_NCCL_RECEIVED) : error;

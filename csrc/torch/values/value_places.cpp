@@ -1,0 +1,92 @@
+/* Owns where the program read values that are made up. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "bridge.h"
+#include "values.h"
+
+namespace memlab {
+
+namespace {
+
+using place = std::pair<std::string, int>;
+
+constexpr size_t MOST_PLACES = 256;
+
+std::map<place, unsigned long long> places; /* under the GIL, as is the next */
+unsigned long long all;
+
+/* Whether code of FILE is a library's: the line that counts is the program's. */
+bool
+is_library(const char *file)
+{
+    return std::strstr(file, "-packages/") != nullptr || file[0] == '<' ||
+           std::strstr(file, "/lib/python3") != nullptr;
+}
+
+/* The innermost line of the program; with none, of all. */
+place
+place_now()
+{
+    place found{"", 0};
+    PyFrameObject *frame = PyEval_GetFrame();
+    Py_XINCREF(frame);
+    while (frame != nullptr) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        const char *file = PyUnicode_AsUTF8(code->co_filename);
+        const bool own = file != nullptr && !is_library(file);
+        if (file != nullptr && (own || found.second == 0)) {
+            found = {file, PyFrame_GetLineNumber(frame)};
+        }
+        Py_DECREF(code);
+        PyFrameObject *back = own ? nullptr : PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    PyErr_Clear();
+    return found;
+}
+
+} // namespace
+
+void
+note_place(size_t count)
+{
+    if (!Py_IsInitialized()) {
+        return;
+    }
+    const PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    all += count;
+    const place now = place_now();
+    if (places.size() < MOST_PLACES || places.count(now) != 0) {
+        places[now] += count;
+    }
+    PyErr_Restore(type, value, traceback);
+    PyGILState_Release(state);
+}
+
+} // namespace memlab
+
+PyObject *
+ml_values_made_up(void)
+{
+    PyObject *list = PyList_New(0);
+    for (const auto &[at, count] : memlab::places) {
+        PyObject *item = list == nullptr ? nullptr
+                                         : Py_BuildValue("(siK)", at.first.c_str(),
+                                                         at.second, count);
+        if (item == nullptr || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list == nullptr ? nullptr : Py_BuildValue("(KN)", memlab::all, list);
+}

@@ -1,0 +1,150 @@
+"""Values on the phantom device: what is small is computed on the host, the rest is made up
+and told."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+from on_phantom import PROGRAMS, needs_torch, output
+
+PROGRAM = PROGRAMS / "values_read.py"
+SOURCE = PROGRAM.read_text().splitlines()
+
+
+def answer(name, *arguments, **options):
+    return json.loads(output(PROGRAM, arguments=[name, *arguments], **options).splitlines()[-1])
+
+
+def lines(answer):
+    """The source lines that read something made up, with how much."""
+    return {SOURCE[line - 1].strip(): count for _, line, count in answer["made_up"][1]}
+
+
+@needs_torch
+def test_integers_booleans_and_what_follows_from_them_are_a_gpus():
+    assert answer("known") == {
+        "sum": 28,
+        "sorted": [[1, 2, 3, 3], [0, 5, 5, 9]],
+        "masked": [3, 3, 5, 5, 9],
+        "where": [[0, 0], [0, 2], [1, 1], [1, 2], [1, 3]],
+        "unique": [[0, 1, 2, 3, 5, 9], [1, 1, 1, 2, 2, 1]],
+        "column": [[1, 8, 1], [0, 7, 0]],
+        "max": [[3, 9], [0, 3]],
+        "joined": [[3, 1, 3, 2, 2], [0, 5, 5, 9, 9]],
+        "repeated": [0] + [1] * 8 + [2],
+        "accuracy": 0.25,
+        "all": [False, True, True],
+        "copied": [[3, 1, 3, 2], [0, 5, 5, 9]],
+        "made_up": [0, []],
+    }
+
+
+@needs_torch
+def test_random_numbers_are_drawn_and_the_programs_own_left_alone():
+    found = answer("random")
+    assert found == {
+        "in_range": True, "permutation": True, "picked": [1, 2], "host": True,
+        "made_up": [0, []],
+    }  # fmt: skip
+
+
+@needs_torch
+def test_what_is_too_large_reads_as_a_valid_constant_and_is_counted():
+    found = answer("made_up")
+    assert (found["float"], found["half"]) == (0.5, 0.5)
+    assert (found["finite"], found["nan"]) == (True, False)
+    assert found["pick"] == [61_803] * 4
+    assert found["distinct"]
+    assert lines(found) == {
+        '"float": large.mean().item(),': 1,
+        '"half": large.half().mean().item(),': 1,
+        '"finite": torch.isfinite(large).all().item(),': 1,
+        '"nan": torch.isnan(large).any().item(),': 1,
+        '"pick": logits.argmax(dim=1).tolist(),': 4,
+        '"distinct": len(set(best[0].tolist())) == 3 and best.max().item() < 100_000,': 4,
+    }
+    assert found["made_up"][0] == 12
+
+
+@needs_torch
+def test_a_scaler_skips_no_step():
+    found = answer("scaler")
+    assert (found["scale"], found["states"], found["loss"]) == (65_536, 2, 0.5)
+
+
+@needs_torch
+def test_distributions_are_checked_and_sampled():
+    found = answer("sampling")
+    assert found["actions"] == [0, 1]
+    assert found["loss"]
+
+
+@needs_torch
+def test_a_mask_of_the_host_selects_its_rows():
+    found = answer("masked_accuracy")
+    assert found["rows"] == 140
+    assert found["accuracy"]
+
+
+@needs_torch
+def test_an_evaluation_ends_by_its_own_longest_length():
+    found = answer("evaluation")
+    assert found["loss"] == 0.5
+    assert (found["steps"], found["shape"]) == (20, [2, 21])
+
+
+@needs_torch
+def test_the_sequence_of_allocations_is_the_same_as_without():
+    found, plain = answer("sequence"), answer("sequence", "plain")
+    assert found.pop("made_up")[0] > 0
+    assert found == plain
+    assert plain["events"] > 1000
+
+
+@needs_torch
+def test_memory_with_pages_is_left_alone():
+    source = """
+from memlab._native import bridge
+print(bridge.load().watch_values())
+"""
+    assert output(source, backed=True) == "False"
+
+
+_GENERATE = """
+import torch
+import transformers
+
+# The end of a text is token 0.
+config = transformers.LlamaConfig(
+    num_hidden_layers=1, hidden_size=32, intermediate_size=32, num_attention_heads=2,
+    num_key_value_heads=2, vocab_size=500, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+)
+model = transformers.LlamaForCausalLM(config).cuda().eval()
+ids = torch.randint(1, 500, (2, 4)).cuda()
+for options in ({}, {"do_sample": True}, {"num_beams": 3}):
+    options = {"do_sample": False, "max_new_tokens": 6, **options}
+    text = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+    print(*text.shape)
+raise ValueError("a fault of its own")
+"""
+
+
+@needs_torch
+def test_generate_and_beam_search_end_and_a_traceback_says_what_is_real(tmp_path):
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed")
+    script = tmp_path / "generate.py"
+    script.write_text(_GENERATE)
+    command = ["-m", "memlab", "run", "--phantom", "--out", str(tmp_path / "out"), str(script)]
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == ["2 10", "2 10", "2 10"], done.stderr
+    after = done.stderr.partition("ValueError: a fault of its own\n")[2]
+    said = " ".join(after.split())
+    assert said.startswith("memlab: values read back from the phantom device are not real")
+    assert "up to there 0 steps of the optimizer, peak " in said
+    assert "memlab: the program read " in said
