@@ -323,11 +323,12 @@ PyDoc_STRVAR(watch_values_doc,
              "Returns whether they do: False on a GPU, and where the phantom's memory\n"
              "has pages.");
 
-PyDoc_STRVAR(made_up_values_doc,
-             "made_up_values($module, /)\n--\n\n"
-             "The values that the program read from the phantom device and that are not\n"
-             "those of a GPU, a tuple: their number, and a list of (file, line, number)\n"
-             "by the program's line, of the first 256 lines.");
+PyDoc_STRVAR(
+    made_up_values_doc,
+    "made_up_values($module, /)\n--\n\n"
+    "The values that the program read from the phantom device and that are not\n"
+    "those of a GPU, a tuple: their number, and a list of (file, line, number)\n"
+    "by the program's line, of the first 256 lines.");
 
 PyMethodDef methods[] = {
     {"register", register_sources, METH_O, register_doc},

@@ -45,8 +45,8 @@ static atomic_int captures; /* streams that capture a graph */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static _Thread_local struct {
-    int operators;            /* of torch, that run on this thread */
-    size_t width;             /* bytes of a value that is read: 1, 2, 4, 8 or 16; or 0 */
+    int operators; /* of torch, that run on this thread */
+    size_t width;  /* bytes of a value that is read: 1, 2, 4, 8 or 16; or 0 */
     unsigned char filler[16]; /* what fills up one of that width */
     size_t made_up;           /* values read so far that were not as on a GPU */
     bool answers;             /* `answer` is what a kernel would have counted */

@@ -15,8 +15,8 @@ namespace {
 
 /* These change what a tensor is and not its values, or have the values of the host. */
 constexpr std::array PASSED{
-    "aten::resize_",        "aten::resize_as_",    "aten::set_",
-    "aten::record_stream",  "aten::_resize_output_", "aten::_pin_memory",
+    "aten::resize_",       "aten::resize_as_",      "aten::set_",
+    "aten::record_stream", "aten::_resize_output_", "aten::_pin_memory",
 };
 
 /* Memory as it comes. */
@@ -24,15 +24,15 @@ constexpr std::array EMPTY{"aten::empty", "aten::empty_strided", "aten::empty_li
 
 /* These do not read what they write. */
 constexpr std::array OVERWRITES{
-    "aten::copy_",   "aten::fill_",       "aten::zero_",       "aten::random_",
+    "aten::copy_",    "aten::fill_",      "aten::zero_",       "aten::random_",
     "aten::uniform_", "aten::normal_",    "aten::log_normal_", "aten::exponential_",
-    "aten::cauchy_", "aten::geometric_",  "aten::bernoulli_",
+    "aten::cauchy_",  "aten::geometric_", "aten::bernoulli_",
 };
 
 /* The size of a result is the number that a kernel counts and the host reads. */
 constexpr std::array COUNTED{
-    "aten::nonzero",      "aten::_unique2",           "aten::unique_dim",
-    "aten::_unique",      "aten::unique_consecutive", "aten::unique_dim_consecutive",
+    "aten::nonzero", "aten::_unique2",           "aten::unique_dim",
+    "aten::_unique", "aten::unique_consecutive", "aten::unique_dim_consecutive",
 };
 
 template <size_t N>
@@ -61,7 +61,8 @@ find_picks(Plan &made, const c10::FunctionSchema &schema)
     const std::string &name = made.name;
     const bool best = name == "aten::max" || name == "aten::min";
     const bool sorted = name == "aten::sort" || name == "aten::topk";
-    if (name == "aten::argmax" || name == "aten::argmin" || name == "aten::multinomial") {
+    if (name == "aten::argmax" || name == "aten::argmin" ||
+        name == "aten::multinomial") {
         made.picks = 0;
     }
     else if (sorted || (best && schema.arguments().size() > 1 &&
@@ -129,9 +130,8 @@ make_plan(const at::RecordFunction &fn)
         const c10::Argument &each = schema.arguments()[i];
         made->writes.push_back(each.alias_info() != nullptr &&
                                each.alias_info()->isWrite());
-        made->reads.push_back(
-            !each.is_out() &&
-            !(made->writes.back() && is_one_of(OVERWRITES, made->name)));
+        made->reads.push_back(!each.is_out() && !(made->writes.back() &&
+                                                  is_one_of(OVERWRITES, made->name)));
         if (is_generator(each)) {
             made->generator = static_cast<int>(i);
         }
@@ -151,7 +151,8 @@ plan(const at::RecordFunction &fn)
 {
     /* A schema's name has one address as long as its operator is there.  Other names are
      * compared, for they come and go. */
-    static thread_local std::unordered_map<const void *, std::shared_ptr<const Plan>> all;
+    static thread_local std::unordered_map<const void *, std::shared_ptr<const Plan>>
+        all;
     std::shared_ptr<const Plan> &found = all[fn.name()];
     if (found == nullptr || found->name != fn.name()) {
         found = make_plan(fn);
@@ -163,7 +164,7 @@ HostOnly::HostOnly()
     : unseen(false), /* BackendSelect: a new tensor is of the device of its options. */
       keys(c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
            c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-                   c10::autocast_dispatch_keyset | c10::default_excluded_set),
+               c10::autocast_dispatch_keyset | c10::default_excluded_set),
       warnings(&silence)
 {
 }

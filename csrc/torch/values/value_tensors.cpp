@@ -98,12 +98,15 @@ make_up(c10::ScalarType type, unsigned char filler[16])
 bool
 is_plain(const at::Tensor &tensor)
 {
-    constexpr c10::DispatchKeySet wrappers{
-        c10::DispatchKey::Python,     c10::DispatchKey::FuncTorchBatched,
-        c10::DispatchKey::FuncTorchGradWrapper,
-        c10::DispatchKey::Functionalize, c10::DispatchKey::Conjugate,
-        c10::DispatchKey::Negative,   c10::DispatchKey::ZeroTensor};
-    return tensor.layout() == c10::Layout::Strided && !tensor.key_set().has_any(wrappers) &&
+    constexpr c10::DispatchKeySet wrappers{c10::DispatchKey::Python,
+                                           c10::DispatchKey::FuncTorchBatched,
+                                           c10::DispatchKey::FuncTorchGradWrapper,
+                                           c10::DispatchKey::Functionalize,
+                                           c10::DispatchKey::Conjugate,
+                                           c10::DispatchKey::Negative,
+                                           c10::DispatchKey::ZeroTensor};
+    return tensor.layout() == c10::Layout::Strided &&
+           !tensor.key_set().has_any(wrappers) &&
            (tensor.is_cuda() || tensor.is_cpu()) && !tensor.is_quantized() &&
            !tensor.is_nested() && tensor.has_storage() &&
            !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
@@ -170,7 +173,8 @@ Twin::lowest() const
     for (int64_t &step : steps) {
         step *= static_cast<int64_t>(value.element_size());
     }
-    return at::from_blob(const_cast<unsigned char *>(kinds.data()), sizes, steps, at::kByte)
+    return at::from_blob(const_cast<unsigned char *>(kinds.data()), sizes, steps,
+                         at::kByte)
         .min()
         .item<uint8_t>();
 }

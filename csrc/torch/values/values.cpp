@@ -41,10 +41,10 @@ struct Work : at::ObserverContext {
     std::vector<at::Tensor> written; /* tensors of the device that it changes */
     int64_t picked_from = 0;         /* equal values among which it picks; 0: none */
     unsigned char kind = KNOWN;      /* the lowest of what it reads */
-    unsigned long long writes = 0; /* earlier writes of this thread */
+    unsigned long long writes = 0;   /* earlier writes of this thread */
     unsigned char filler[16];
     size_t width = 0;
-    Work *outer = nullptr;  /* the read around it */
+    Work *outer = nullptr; /* the read around it */
     long long answer = 0;
     bool answers = false;
 };
@@ -64,7 +64,8 @@ each_tensor(const c10::IValue &value, Visit visit)
     }
     if (value.isList()) {
         for (const c10::IValue &item : value.toListRef()) {
-            if (item.isTensor() && item.toTensor().defined() && !visit(item.toTensor())) {
+            if (item.isTensor() && item.toTensor().defined() &&
+                !visit(item.toTensor())) {
                 return false;
             }
         }
@@ -80,7 +81,8 @@ concerns_device(c10::ArrayRef<const c10::IValue> inputs)
         if (input.isDevice() && input.toDevice().is_cuda()) {
             return true;
         }
-        if (!each_tensor(input, [](const at::Tensor &each) { return !each.is_cuda(); })) {
+        if (!each_tensor(input,
+                         [](const at::Tensor &each) { return !each.is_cuda(); })) {
             return true;
         }
     }
@@ -92,10 +94,10 @@ bool
 is_seen_again(const Plan &made)
 {
     const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-    constexpr c10::DispatchKeySet layers{c10::DispatchKey::Python,
-                                         c10::DispatchKey::PythonTLSSnapshot,
-                                         c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-                                         c10::DispatchKey::Functionalize};
+    constexpr c10::DispatchKeySet layers{
+        c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+        c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+        c10::DispatchKey::Functionalize};
     return keys.included_.has_any(layers) ||
            (made.casts && !keys.excluded_.has(c10::DispatchKey::AutocastCUDA));
 }
@@ -402,19 +404,20 @@ end(Work &work, const at::RecordFunction &fn)
         return;
     }
     const HostOnly host;
-    c10::ArrayRef<const c10::IValue> results(fn.outputs().data(),
-                                                fn.outputs().size());
+    c10::ArrayRef<const c10::IValue> results(fn.outputs().data(), fn.outputs().size());
     const size_t count = work.plan->results;
     results = results.size() >= count ? results.slice(results.size() - count)
                                       : c10::ArrayRef<const c10::IValue>();
     bool possible = work.task == Task::COMPUTE && results.size() == count;
     size_t tensors = work.written.size();
     for (const c10::IValue &result : results) {
-        possible = each_tensor(result, [&](const at::Tensor &each) {
-                       tensors++;
-                       return is_plain(each) && each.is_cuda() && is_small(each);
-                   }) &&
-                   possible;
+        possible =
+            each_tensor(result,
+                        [&](const at::Tensor &each) {
+                            tensors++;
+                            return is_plain(each) && each.is_cuda() && is_small(each);
+                        }) &&
+            possible;
     }
     if (tensors == 0) {
         return;

@@ -59,14 +59,14 @@ void forget(const at::Tensor &tensor);
 /* A tensor of the host with the values of one of the device's; with one value, if that is
  * not small: nothing is known of it, and all of them are the same. */
 class Twin {
-public:
+  public:
     explicit Twin(const at::Tensor &of);
     at::Tensor value;
     unsigned char kind; /* the lowest of its values */
     /* The device's tensor now has the twin's values, of the kind AS. */
     void give_back(unsigned char as);
 
-private:
+  private:
     unsigned char lowest() const;
     uintptr_t start;
     at::Tensor content;               /* bytes of the memory that the tensor spans */
@@ -89,15 +89,15 @@ struct Plan {
     Task task = Task::PASS;
     std::optional<c10::OperatorHandle> op;
     size_t arguments = 0, results = 0;
-    int generator = -1;           /* index of that argument */
-    std::vector<bool> writes;     /* whether it writes each argument */
-    std::vector<bool> reads;      /* whether it reads it */
-    bool pointwise = false;       /* value by value */
-    bool casts = false;           /* autocast calls it again */
-    bool counts = false;          /* its result's size is counted by a kernel */
-    int picks = -1;               /* index of a result that has indices of input 0 */
-    int picks_dim = -1;           /* argument with the dimension; -1: the last */
-    bool several = false;         /* it picks more than one */
+    int generator = -1;       /* index of that argument */
+    std::vector<bool> writes; /* whether it writes each argument */
+    std::vector<bool> reads;  /* whether it reads it */
+    bool pointwise = false;   /* value by value */
+    bool casts = false;       /* autocast calls it again */
+    bool counts = false;      /* its result's size is counted by a kernel */
+    int picks = -1;           /* index of a result that has indices of input 0 */
+    int picks_dim = -1;       /* argument with the dimension; -1: the last */
+    bool several = false;     /* it picks more than one */
 };
 
 /* What to do for the operator that FN is about; the same for each of its calls. */
@@ -106,10 +106,10 @@ std::shared_ptr<const Plan> plan(const at::RecordFunction &fn);
 /* While it lives, this thread's operators are the host's alone: no autograd, no mode, no
  * callback and no warning of the program's sees them. */
 class HostOnly {
-public:
+  public:
     HostOnly();
 
-private:
+  private:
     at::RecordFunctionGuard unseen;
     c10::impl::ForceDispatchKeyGuard keys;
     c10::WarningHandler silence;
