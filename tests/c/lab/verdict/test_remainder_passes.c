@@ -427,6 +427,21 @@ test_a_backward_pass_under_way(void)
     sample_end(&s);
 }
 
+/* In the first backward pass memory ends in a module's call: a checkpoint makes it again. */
+static void
+test_a_checkpoint_under_way_is_not_known(void)
+{
+    begin();
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 20);
+        take(100, in_module(layers[i]), 0);
+    }
+    take(100, 0, ML_EVENT_BACKWARD);
+    event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, in_module(layers[1]))->flags =
+        ML_EVENT_BACKWARD;
+    check_untold(1u << ML_UNTOLD_CHECKPOINT);
+}
+
 /* The request that failed is a parameter's gradient: it stays, and does not grow with the
  * batch. */
 static void
@@ -582,6 +597,7 @@ main(void)
     RUN(test_what_each_pass_leaves_is_growth);
     RUN(test_a_loss_in_16_bits_casts_to_float32);
     RUN(test_a_backward_pass_under_way);
+    RUN(test_a_checkpoint_under_way_is_not_known);
     RUN(test_a_gradient_that_failed_does_not_scale);
     RUN(test_a_pass_of_another_size);
     RUN(test_a_pass_of_other_modules);
