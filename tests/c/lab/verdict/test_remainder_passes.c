@@ -227,7 +227,28 @@ check_peaks(uint64_t little_mib, uint64_t much_mib)
     }
 }
 
+static void
+check_untold(uint32_t untold)
+{
+    ml_advice_case it;
+    ml_remainder little;
+    find(&little, &it, false);
+    CHECK_UINT(little.untold, untold);
+    end(&little, &it);
+    sample_end(&s);
+}
+
 /* ---- Several passes a step ---- */
+
+static void
+begin_two_layers(uint32_t stacks[2])
+{
+    begin();
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 20);
+        stacks[i] = in_module(layers[i]);
+    }
+}
 
 /* Two layers of MIB_EACH, forward. */
 static void
@@ -259,12 +280,8 @@ static void
 test_gradients_are_gathered(void)
 {
     uint64_t kept[2], gradients[2];
-    begin();
     uint32_t stacks[2];
-    for (unsigned i = 0; i < 2; i++) {
-        parameter(layers[i], 20);
-        stacks[i] = in_module(layers[i]);
-    }
+    begin_two_layers(stacks);
     for (int pass = 0; pass < 2; pass++) {
         forward(100, stacks, kept);
         backward(100, kept, pass == 0, gradients);
@@ -294,11 +311,7 @@ return_and_run_out(bool in_backward)
 {
     uint64_t kept[2], gradients[2], result = 0;
     uint32_t stacks[2];
-    begin();
-    for (unsigned i = 0; i < 2; i++) {
-        parameter(layers[i], 20);
-        stacks[i] = in_module(layers[i]);
-    }
+    begin_two_layers(stacks);
     uint32_t head = in_module("head");
     forward(100, stacks, kept);
     result = take(50, head, 0);
@@ -309,20 +322,9 @@ return_and_run_out(bool in_backward)
         take(50, head, 0);
         give(result, 50, 0);
     }
-    uint8_t flags = in_backward ? ML_EVENT_BACKWARD : 0;
-    event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, in_backward ? 0 : stacks[1])->flags =
-        flags;
-}
-
-static void
-check_untold(uint32_t untold)
-{
-    ml_advice_case it;
-    ml_remainder little;
-    find(&little, &it, false);
-    CHECK_UINT(little.untold, untold);
-    end(&little, &it);
-    sample_end(&s);
+    uint32_t stack = in_backward ? 0 : stacks[1];
+    event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, stack)->flags =
+        in_backward ? ML_EVENT_BACKWARD : 0;
 }
 
 static void
@@ -346,11 +348,7 @@ test_what_each_pass_leaves_is_growth(void)
 {
     uint64_t kept[2], gradients[2], input = 0;
     uint32_t stacks[2];
-    begin();
-    for (unsigned i = 0; i < 2; i++) {
-        parameter(layers[i], 20);
-        stacks[i] = in_module(layers[i]);
-    }
+    begin_two_layers(stacks);
     uint32_t head = in_module("head");
     for (int pass = 0; pass < 3; pass++) {
         uint64_t next = take(50, head, 0);
@@ -483,12 +481,7 @@ test_a_pass_of_other_modules(void)
     }
     take(20, in_module("head"), 0);
     event_in(ML_ACTION_OOM, 5 * MIB, 20 * MIB, in_module("tail"));
-    ml_advice_case it;
-    ml_remainder little;
-    find(&little, &it, false);
-    CHECK_UINT(little.untold, 1u << ML_UNTOLD_SIZES);
-    end(&little, &it);
-    sample_end(&s);
+    check_untold(1u << ML_UNTOLD_SIZES);
 }
 
 /* ---- Modules ---- */
