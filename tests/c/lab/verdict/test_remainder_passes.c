@@ -309,12 +309,12 @@ test_gradients_are_gathered(void)
 static void
 return_and_run_out(bool in_backward)
 {
-    uint64_t kept[2], gradients[2], result = 0;
+    uint64_t kept[2], gradients[2];
     uint32_t stacks[2];
     begin_two_layers(stacks);
     uint32_t head = in_module("head");
     forward(100, stacks, kept);
-    result = take(50, head, 0);
+    uint64_t result = take(50, head, 0);
     backward(100, kept, true, gradients);
     take(100, stacks[0], 0);
     if (in_backward) {
@@ -459,7 +459,6 @@ test_a_gradient_that_failed_does_not_scale(void)
     find(&little, &it, false);
     CHECK(!little.items[little.recorded].scales);
     CHECK_UINT(little.items[little.recorded].kind, ML_REST_GRADIENT);
-    /* Of the other parameter. */
     CHECK_UINT(little.gradients, 20 * MIB);
     end(&little, &it);
     sample_end(&s);
