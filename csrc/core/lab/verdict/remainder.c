@@ -239,6 +239,11 @@ gradients_at(const ml_remainder_builder *b, size_t pass)
 static int
 first_pass(ml_remainder_builder *b)
 {
+    ml_cause cause = ml_causes_of(b->it->causes, b->it->device, b->out->failed);
+    if (cause.recomputed) {
+        b->out->untold |= 1u << ML_UNTOLD_CHECKPOINT;
+        return 0;
+    }
     int error = 0;
     if (b->stage != ML_STAGE_BACKWARD && b->stage != ML_STAGE_OPTIMIZER) {
         error = ml_remainder_finish_forward(b);

@@ -22,6 +22,7 @@
     XX(MODULES, "modules that were not reached resemble none that was") \
     XX(GROWTH, "memory grows from step to step") \
     XX(SIZES, "the last step asks for other sizes than the one before it") \
+    XX(CHECKPOINT, "how much a checkpoint still makes again is not known") \
     XX(GENERATION, "how much is still to be generated is not known")
 
 enum ml_untold {
