@@ -189,8 +189,8 @@ ml_cuda_error ml_phantom_attribute(int *value, int attribute, int device);
 
 /* Code versions, as in cudaFuncGetAttributes: 86 for 8.6. */
 typedef struct {
-    int ptx;    /* of the source PTX */
-    int binary; /* of the running code */
+    int ptx;          /* of the source PTX */
+    int binary;       /* of the running code */
     const char *name; /* the kernel's, mangled; "" if unknown */
 } ml_code;
 

@@ -57,7 +57,7 @@ def measured(lines):
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.reset_accumulated_memory_stats()
         exec(code, names)
-        # Its newest counter is of torch 2.12 on.
+        # Its newest counter is of versions after 2.11.
         seen.append({"num_oom_rejections": 0, **torch.cuda.memory_stats()})
     return seen
 

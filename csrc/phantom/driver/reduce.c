@@ -46,7 +46,8 @@ ml_reduce_launched(const char *name, void *const *arguments)
         op->inputs > MOST_INPUTS) {
         return;
     }
-    for (size_t i = sizeof *op / sizeof *words; i + 1 < MOST_BYTES / sizeof *words; i++) {
+    for (size_t i = sizeof *op / sizeof *words; i + 1 < MOST_BYTES / sizeof *words;
+         i++) {
         if (is_on_device(words[i]) && is_on_device(words[i + 1])) {
             ml_values_largest(words[i + 1], words[i], (size_t)op->inputs);
             return;

@@ -264,16 +264,18 @@ ML_EXPORT(int, ncclReduce,
     return collect(comm, ML_NCCL_RUN);
 }
 
+typedef struct {
+    void *to;
+    size_t bytes;
+} arrival;
+
 /* From torch 2.15 on, an all_gather into a list of tensors is a group of broadcasts, one
  * from each rank; the rank's own is from another place than where it goes. */
 typedef struct {
-    int depth;        /* calls of ncclGroupStart without ncclGroupEnd */
-    const void *from; /* the rank's own; NULL: no such broadcast yet */
-    size_t bytes;
-    struct {
-        void *to;
-        size_t bytes;
-    } *received; /* from the others */
+    int depth;         /* calls of ncclGroupStart without ncclGroupEnd */
+    const void *from;  /* the rank's own; NULL: no such broadcast yet */
+    size_t bytes;      /* of that */
+    arrival *arrivals; /* from the other ranks */
     size_t count, room;
 } broadcasts;
 
@@ -284,16 +286,15 @@ receive_in_group(void *to, size_t bytes)
 {
     if (group.count == group.room) {
         size_t room = group.room ? 2 * group.room : 16;
-        void *grown = realloc(group.received, room * sizeof *group.received);
+        arrival *grown = realloc(group.arrivals, room * sizeof *grown);
 
         if (grown == NULL) {
             return; /* what arrives reads as zeros */
         }
-        group.received = grown;
+        group.arrivals = grown;
         group.room = room;
     }
-    group.received[group.count].to = to;
-    group.received[group.count++].bytes = bytes;
+    group.arrivals[group.count++] = (arrival){to, bytes};
 }
 
 ML_EXPORT(int, ncclGroupStart, (void))
@@ -308,11 +309,11 @@ ML_EXPORT(int, ncclGroupEnd, (void))
         return OK;
     }
     for (size_t i = 0; i < group.count && group.from != NULL; i++) {
-        if (group.received[i].bytes == group.bytes) {
-            deliver(group.received[i].to, group.from, group.bytes);
+        if (group.arrivals[i].bytes == group.bytes) {
+            deliver(group.arrivals[i].to, group.from, group.bytes);
         }
     }
-    free(group.received);
+    free(group.arrivals);
     group = (broadcasts){.depth = 0};
     return OK;
 }

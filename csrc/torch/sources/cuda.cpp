@@ -402,13 +402,13 @@ totals(void *, int device, ml_totals *current, ml_totals *peak)
 }
 
 /* torch's statistics, with the counter that only some versions have. */
-template <class Stats, class = void>
-struct all_counters : Stats {
+template <class Stats, class = void> struct all_counters : Stats {
     int64_t num_oom_rejections = 0;
 };
 
 template <class Stats>
-struct all_counters<Stats, std::void_t<decltype(Stats::num_oom_rejections)>> : Stats {};
+struct all_counters<Stats, std::void_t<decltype(Stats::num_oom_rejections)>> : Stats {
+};
 
 int
 counters(void *, int device, ml_source_counters *out)

@@ -66,7 +66,7 @@ is_hashed(ml_string file)
 static enum ml_frame_place
 place_of(ml_string file)
 {
-    /* A frame without debugging information has its library, or from torch 2.14 on the
+    /* A frame without debugging information has its library, or in torch 2.15 the
      * interpreter itself, with an address for a line. */
     static const char *const native[] = {".c",  ".cc",  ".cpp", ".cxx", ".cu", ".h",
                                          ".hh", ".hpp", ".cuh", ".S",   ".so", "??"};
