@@ -336,7 +336,7 @@ ATTENTION = {
     "contiguous() of a transposed tensor": Edit(
         "attention",
         ((SCORES, "v = v.contiguous()\n        " + SCORES),),
-        NOTHING if torch_since(2, 15) else
+        {"": []} if torch_since(2, 15) else
         {"": [Row("v = v.contiguous()", "appeared", 0, 4), Row(MIXED, "shrank", 4, 0)]},
     ),
     # The logits are freed, their copy is 16 MiB.
