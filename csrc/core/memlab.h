@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 11u
+#define ML_ABI_VERSION 12u
 
 /* A list whose numbers are in files has entries XX(name, number, text): the number
  * stands where a reader looks, and moving a line changes none.  Its count is 0
@@ -284,7 +284,8 @@ typedef struct ml_walk_visitor {
     XX(num_ooms) \
     XX(num_sync_all_streams) \
     XX(num_device_alloc) \
-    XX(num_device_free)
+    XX(num_device_free) \
+    XX(num_oom_rejections)
 
 enum ml_source_counter {
 #define XX(name) ML_SOURCE_COUNTER_##name,

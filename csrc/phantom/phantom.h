@@ -189,8 +189,9 @@ ml_cuda_error ml_phantom_attribute(int *value, int attribute, int device);
 
 /* Code versions, as in cudaFuncGetAttributes: 86 for 8.6. */
 typedef struct {
-    int ptx;    /* of the source PTX */
-    int binary; /* of the running code */
+    int ptx;          /* of the source PTX */
+    int binary;       /* of the running code */
+    const char *name; /* the kernel's, mangled; "" if unknown */
 } ml_code;
 
 /* The code of a function that the GPU would run; false: there is none for it. */
@@ -265,6 +266,10 @@ void ml_values_write(uintptr_t start, const void *content, size_t bytes);
 void ml_values_forget(uintptr_t start, size_t bytes);
 void ml_values_move(uintptr_t to, uintptr_t from, size_t bytes, bool deliver);
 
+/* Writes to `to` the largest of `count` 64-bit integers from `from` on, if all were
+ * delivered. */
+void ml_values_largest(uintptr_t to, uintptr_t from, size_t count);
+
 /* Copies the delivered values in the device's `bytes` from `start` on to `content`. */
 void ml_values_read(uintptr_t start, unsigned char *content, size_t bytes);
 
@@ -296,6 +301,11 @@ void ml_contents_doubt(void);
 
 /* The capture of a graph begins, or ends. */
 void ml_contents_capture(bool begins);
+
+/* --- reduce.c ---------------------------------------------------------- */
+
+/* The kernel `name` was launched with `arguments`. */
+void ml_reduce_launched(const char *name, void *const *arguments);
 
 /* --- spans.c ----------------------------------------------------------- */
 

@@ -60,7 +60,10 @@ def _storages(tensor) -> Iterator[Any]:
 
     if is_traceable_wrapper_subclass(tensor):
         for name in tensor.__tensor_flatten__()[0]:
-            yield from _storages(getattr(tensor, name))
+            part = getattr(tensor, name)
+            # From torch 2.15 on a DTensor has its mesh among its parts.
+            if isinstance(part, torch.Tensor):
+                yield from _storages(part)
     elif tensor.layout in (parts := _parts(torch)):
         for name in parts[tensor.layout]:
             yield from _storages(getattr(tensor, name)())

@@ -179,7 +179,8 @@ def test_report_as_text_and_view_and_convert(demo, tmp_path):
     with open(out / "rank0.pickle", "rb") as file:
         snapshot = pickle.load(file)
     converted = json.loads((tmp_path / "snapshot.json").read_text())
-    assert converted["device_traces"] == snapshot["device_traces"]
+    # JSON has no tuples: from torch 2.12 on each event has one, the ids of its pool.
+    assert converted["device_traces"] == json.loads(json.dumps(snapshot["device_traces"]))
     again = memlab("convert", out / "rank0.pickle", tmp_path / "again.pickle")
     assert again.returncode == 0
     with open(tmp_path / "again.pickle", "rb") as file:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cuda_here import KEEPS_WORKSPACES
 from diff_edits_table import EDITS, NOTHING, Row
 from warm import run
 
@@ -47,7 +48,8 @@ def recorded(tmp_path_factory, device_environment):
         paths[name].parent.mkdir(parents=True)
         paths[name].write_text(text)
     done = run(
-        PROGRAMS / "diff_edits.py", *paths.values(), env=device_environment, cwd=folder
+        PROGRAMS / "diff_edits.py", *paths.values(),
+        env={**device_environment, **KEEPS_WORKSPACES}, cwd=folder,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return lambda name: paths[name]

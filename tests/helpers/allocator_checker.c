@@ -293,7 +293,6 @@ figure(const ml_allocator_stats *figures, const char *name, uint64_t *value)
 #undef XX
                 {"inactive_split_bytes.all.current", figures->inactive_split},
         {"inactive_split_bytes.all.peak", figures->inactive_split_peak},
-        {"num_oom_rejections", figures->rejections},
     };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {

@@ -57,7 +57,10 @@ class Whole(torch.nn.Module):
 def interpreted(stack):
     """The frames of Python and TorchScript, and where the interpreters stand."""
     own = ("PyEval", "torch::jit::InterpreterStateImpl::run")
-    return [f for f in stack if "::" not in f[2] or any(name in f[2] for name in own)]
+    return [
+        f for f in stack
+        if not ("::" in f[2] or ".so" in f[0]) or any(name in f[2] for name in own)
+    ]
 
 
 torch.manual_seed(0)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from cuda_here import KEEPS_WORKSPACES
 
 TRAINS = """
 import json, sys, torch, memlab
@@ -25,11 +26,11 @@ print(json.dumps([found, peaks]))
 
 @pytest.mark.cuda
 def test_a_small_net(phantom_run):
-    found, before = json.loads(phantom_run(TRAINS, "256", warm=False).stdout)
+    found, before = json.loads(phantom_run(TRAINS, "256", env=KEEPS_WORKSPACES).stdout)
     (advice,) = found
     # A workspace of the thread of the forward pass, and one of the backward pass.
     assert advice["blocks"] == 2 and advice["bytes"] > before["allocated"] / 2
-    variables = {"CUBLAS_WORKSPACE_CONFIG": advice["conf"]}
+    variables = {"CUBLAS_WORKSPACE_CONFIG": advice["conf"], **KEEPS_WORKSPACES}
     again, after = json.loads(phantom_run(TRAINS, "256", env=variables).stdout)
     assert again == []
     for name in before:
@@ -40,5 +41,5 @@ def test_a_small_net(phantom_run):
 
 @pytest.mark.cuda
 def test_a_net_that_is_larger_than_they_are(phantom_run):
-    found, _ = json.loads(phantom_run(TRAINS, "4096", warm=False).stdout)
+    found, _ = json.loads(phantom_run(TRAINS, "4096", env=KEEPS_WORKSPACES).stdout)
     assert found == []

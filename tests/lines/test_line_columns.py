@@ -9,7 +9,8 @@ pytestmark = pytest.mark.cuda
 PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "line_columns.py"
 
 # Settings of the allocator, and the fields that stay 0 under them.
-OVERSIZE = {
+REJECTED = {"num_oom_rejections"}
+OVERSIZE = REJECTED | {
     f"oversize_{what}.{metric}"
     for what in ("allocations", "segments")
     for metric in ("current", "peak", "allocated", "freed")
@@ -23,7 +24,7 @@ UNCOUNTED = {
 }
 SETTINGS = {
     "": OVERSIZE,
-    "max_split_size_mb:30": set(),
+    "max_split_size_mb:30": REJECTED,
     "expandable_segments:True": OVERSIZE | UNCOUNTED,
     "roundup_power2_divisions:4,garbage_collection_threshold:0.5": OVERSIZE,
 }

@@ -255,6 +255,34 @@ read(512, 4)
     assert said == "1 2 1 2"
 
 
+@needs_library
+def test_a_group_of_broadcasts_from_each_rank_gathers():
+    """As torch 2.15 gathers into a list. What the host wrote there stays where no rank has
+    broadcast from another place, or where another number of bytes arrives."""
+    said = output(VALUES + """
+def broadcast(source, target, root, n=1):
+    check(cuda.ncclBroadcast(place(source), place(target), count(n), LONG, root, comm, None))
+comm = new(1, 3)
+write(0, 5)
+cuda.ncclGroupStart()
+broadcast(512, 512, 0)
+broadcast(0, 520, 1)
+broadcast(528, 528, 2)
+broadcast(536, 536, 2, 2)
+cuda.ncclGroupEnd()
+read(512, 4)
+write(600, 7); write(608, 8)
+cuda.ncclGroupStart()
+broadcast(600, 600, 1)
+broadcast(608, 608, 0)
+cuda.ncclGroupEnd()
+read(600, 2)
+broadcast(512, 600, 0)             # no longer a group
+read(600, 1)
+""")
+    assert said.splitlines() == ["5 5 5 0", "7 8", "7"]
+
+
 # --- Programs --------------------------------------------------------------------------
 
 RANKS = json.loads((DATA / "h200_ranks.json").read_text())["ranks_train.py"]
@@ -313,6 +341,9 @@ def main(rank, folder):
     count = torch.tensor([3, 4], device="cuda")
     dist.broadcast(count, 0)
     says = {"objects": objects, "count": count.tolist()}
+    sizes = torch.zeros(2, dtype=torch.long, device="cuda")
+    dist.all_gather_into_tensor(sizes, torch.tensor([-7], device="cuda"))
+    says["largest"] = sizes.max().item()
     ddp = torch.nn.parallel.DistributedDataParallel
     nets = [ddp(torch.nn.Linear(8, 4, device="cuda")),
             ddp(torch.nn.Linear(9, 9, device="cuda"), find_unused_parameters=True)]
@@ -320,10 +351,11 @@ def main(rank, folder):
     says["rebuilt"] = program._rebuilt_bytes()
     hog = torch.empty(torch.cuda.mem_get_info()[0] - (64 << 20), dtype=torch.uint8,
                       device="cuda")
-    group = dist.new_group([0, 1])
     try:
+        # From torch 2.15 on a new group takes its memory at once.
+        group = dist.new_group([0, 1])
         dist.all_reduce(torch.ones(8, device="cuda"), group=group)
-    except dist.DistBackendError as error:
+    except RuntimeError as error:
         says["error"] = str(error)
     os.write(1, (json.dumps(says) + "\\n").encode())
     os._exit(0)
@@ -342,7 +374,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert len(ranks) == 2
     for rank in ranks:
         assert rank["objects"] == [{"loss": 1.5, "name": "a"}] * 2
-        assert rank["count"] == [3, 4]
+        assert rank["count"] == [3, 4] and rank["largest"] == -7
         # The one whose buckets are made anew: 8 x 4 weights and 4 biases.
         assert rank["rebuilt"] == 4 * (8 * 4 + 4)
         assert "Cuda failure 2 'out of memory'" in rank["error"]

@@ -57,7 +57,8 @@ def measured(lines):
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.reset_accumulated_memory_stats()
         exec(code, names)
-        seen.append(torch.cuda.memory_stats())
+        # Its newest counter is of versions after 2.11.
+        seen.append({"num_oom_rejections": 0, **torch.cuda.memory_stats()})
     return seen
 
 

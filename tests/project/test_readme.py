@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cuda_here import KEEPS_WORKSPACES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = {
@@ -56,7 +57,7 @@ def shown_by(block):
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python_examples_run(block, phantom_run, tmp_path):
     if shown := shown_by(block):
-        printed = phantom_run(block).stdout
+        printed = phantom_run(block, env=KEEPS_WORKSPACES).stdout
         assert without_trailing_blanks(printed) == without_trailing_blanks(shown)
         return
     done = phantom_run(TRAIN + block)

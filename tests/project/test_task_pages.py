@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cuda_here import KEEPS_WORKSPACES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("docs/tasks/*.md"), *ROOT.glob("docs/start/*.md")])
@@ -136,6 +137,8 @@ def test_a_page_does_what_it_says(page, places, device_environment):
         for name, value in device_environment.items()
         if not name.startswith("MEMLAB_PHANTOM") and name != "LD_PRELOAD"
     }
+    # The pages show what the torch of `make demo` takes.
+    environment.update(KEEPS_WORKSPACES)
     steps = ()
     for action in actions(page):
         if action[0] == "shows":

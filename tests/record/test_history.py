@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from amounts import amount, seed
+from cuda_here import KEEPS_WORKSPACES
 from preload import shared_library
 
 import memlab
@@ -87,7 +88,7 @@ def test_torch_is_not_asked_for_frames_of_torchscript_without_it(
 
 @pytest.mark.cuda
 def test_torchscript_is_recorded_as_torch_records_it(phantom_run):
-    phantom_run(PROGRAMS / "torchscript.py")
+    phantom_run(PROGRAMS / "torchscript.py", env=KEEPS_WORKSPACES)
 
 
 @pytest.mark.cuda

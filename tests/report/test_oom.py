@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cuda_here import KEEPS_WORKSPACES
 from modes import NEW
 from report_keys import undocumented
 
@@ -171,7 +172,7 @@ ask()
 
 def test_the_largest_hole_and_its_neighbours(run):
     """Below a limit, which is no reason to hide that the cache is in pieces."""
-    _, out = run(HOLE)
+    _, out = run(HOLE, **KEEPS_WORKSPACES)
     answer = answer_of(out / "rank0_oom.pickle")
     assert answer["verdict"] == "limit" and answer["mismatches"] == 0
     assert answer["at"]["reserved_bytes"] == (16 + 20 + 128 + 30) * MIB

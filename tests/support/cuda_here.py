@@ -28,6 +28,20 @@ MEASURED = "2.11.0"
 
 
 @functools.cache
+def torch_since(*version):
+    """Whether torch is VERSION, as in (2, 15), or newer; false without torch."""
+    if why_no_torch():
+        return False
+    numbers = importlib.metadata.version("torch").split(".")[: len(version)]
+    return tuple(map(int, numbers)) >= version
+
+
+#: Keeps cuBLAS's workspaces, as torch does by itself up to 2.14: from 2.15 on a program has
+#: them for each product only.  For figures worked out by hand.
+KEEPS_WORKSPACES = {"TORCH_CUBLAS_WORKSPACE_CACHE": "1"}
+
+
+@functools.cache
 def why_not_measured():
     """The reason why nothing here can be compared with the H200's figures, or None."""
     if why_no_torch():

@@ -58,6 +58,7 @@ typedef struct binary {
 typedef struct {
     const void *function; /* NULL: free */
     binary *from;
+    const char *name; /* mangled; of the library that has the kernel */
 } kernel;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -224,8 +225,10 @@ grow(void)
     return true;
 }
 
-ML_EXPORT(void, __cudaRegisterFunction, (void **handle, const void *function))
+ML_EXPORT(void, __cudaRegisterFunction,
+          (void **handle, const void *function, const char *device, const char *name))
 {
+    (void)device;
     pthread_mutex_lock(&lock);
     if (4 * (count + 1) > 3 * room && !grow()) {
         ml_phantom_refuse("no memory is left for the list of the program's kernels");
@@ -233,7 +236,7 @@ ML_EXPORT(void, __cudaRegisterFunction, (void **handle, const void *function))
     kernel *place = place_of(function);
 
     count += place->function == NULL;
-    *place = (kernel){function, (binary *)handle};
+    *place = (kernel){function, (binary *)handle, name};
     pthread_mutex_unlock(&lock);
 }
 
@@ -246,12 +249,14 @@ ml_code_find(const void *function, ml_code *code)
 
     /* Unknown code, such as a kernel made at run time, is for this GPU. */
     code->ptx = code->binary = (int)capability_of_gpu();
+    code->name = "";
     pthread_mutex_lock(&lock);
     const kernel *place = room != 0 ? place_of(function) : NULL;
     if (place != NULL && place->function != NULL && place->from->content != NULL) {
         found = choose(place->from);
         if (found) {
             *code = place->from->code;
+            code->name = place->name;
         }
     }
     pthread_mutex_unlock(&lock);

@@ -49,7 +49,7 @@ launch(void)
 
 /* As on a GPU, a kernel without code for it is not launched. */
 static ml_cuda_error
-launch_function(const void *function)
+launch_function(const void *function, void *const *arguments)
 {
     ml_code code;
 
@@ -57,13 +57,19 @@ launch_function(const void *function)
         return ml_phantom_error(ML_CUDA_ErrorNoKernelImageForDevice);
     }
     launch();
+    if (ml_values_in_use()) {
+        ml_reduce_launched(code.name, arguments);
+    }
     return ML_CUDA_Success;
 }
 
 #define LAUNCH_FUNCTION(name) \
-    ML_EXPORT(ml_cuda_error, name, (const void *function)) \
+    ML_EXPORT(ml_cuda_error, name, \
+              (const void *function, ml_cuda_dim3 grid, ml_cuda_dim3 block, \
+               void **arguments)) \
     { \
-        return launch_function(function); \
+        (void)grid, (void)block; \
+        return launch_function(function, arguments); \
     }
 
 LAUNCH_FUNCTION(cudaLaunchKernel)
@@ -71,10 +77,10 @@ LAUNCH_FUNCTION(__cudaLaunchKernel)
 LAUNCH_FUNCTION(cudaLaunchCooperativeKernel)
 
 ML_EXPORT(ml_cuda_error, cudaLaunchKernelExC,
-          (const void *configured, const void *function))
+          (const void *configured, const void *function, void **arguments))
 {
     (void)configured;
-    return launch_function(function);
+    return launch_function(function, arguments);
 }
 
 #define LAUNCH_LOADED(name) \

@@ -151,6 +151,34 @@ ml_values_move(uintptr_t to, uintptr_t from, size_t bytes, bool deliver)
 }
 
 void
+ml_values_largest(uintptr_t to, uintptr_t from, size_t count)
+{
+    int64_t *largest = malloc(sizeof *largest);
+
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < count && largest != NULL; i++) {
+        const value *found = find(from + i * sizeof *largest, sizeof *largest);
+        int64_t each;
+
+        if (found == NULL || !found->delivered) {
+            free(largest);
+            largest = NULL;
+            break;
+        }
+        memcpy(&each, found->content + (from + i * sizeof each - found->start),
+               sizeof each);
+        if (i == 0 || each > *largest) {
+            *largest = each;
+        }
+    }
+    forget(to, sizeof *largest);
+    if (largest != NULL) {
+        keep(to, sizeof *largest, (unsigned char *)largest, true);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void
 ml_values_read(uintptr_t start, unsigned char *content, size_t bytes)
 {
     if (!ml_values_in_use()) {

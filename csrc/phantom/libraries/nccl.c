@@ -265,11 +265,74 @@ ML_EXPORT(int, ncclReduce,
     return collect(comm, ML_NCCL_RUN);
 }
 
+typedef struct {
+    void *to;
+    size_t bytes;
+} arrival;
+
+/* From torch 2.15 on, an all_gather into a list of tensors is a group of broadcasts, one
+ * from each rank; the rank's own is from another place than where it goes. */
+typedef struct {
+    int depth;         /* calls of ncclGroupStart without ncclGroupEnd */
+    const void *from;  /* the rank's own; NULL: no such broadcast yet */
+    size_t bytes;      /* of that */
+    arrival *arrivals; /* from the other ranks */
+    size_t count, room;
+} broadcasts;
+
+static _Thread_local broadcasts group;
+
+static void
+receive_in_group(void *to, size_t bytes)
+{
+    if (group.count == group.room) {
+        size_t room = group.room ? 2 * group.room : 16;
+        arrival *grown = realloc(group.arrivals, room * sizeof *grown);
+
+        if (grown == NULL) {
+            return; /* what arrives reads as zeros */
+        }
+        group.arrivals = grown;
+        group.room = room;
+    }
+    group.arrivals[group.count++] = (arrival){to, bytes};
+}
+
+ML_EXPORT(int, ncclGroupStart, (void))
+{
+    group.depth++;
+    return OK;
+}
+
+ML_EXPORT(int, ncclGroupEnd, (void))
+{
+    if (--group.depth > 0) {
+        return OK;
+    }
+    for (size_t i = 0; i < group.count && group.from != NULL; i++) {
+        if (group.arrivals[i].bytes == group.bytes) {
+            deliver(group.arrivals[i].to, group.from, group.bytes);
+        }
+    }
+    free(group.arrivals);
+    group = (broadcasts){.depth = 0};
+    return OK;
+}
+
 ML_EXPORT(int, ncclBroadcast,
           (const void *from, void *to, size_t count, int type, int root,
            ml_nccl_comm *comm))
 {
-    deliver(to, comm->rank == root ? from : to, count * type_bytes(type));
+    size_t bytes = count * type_bytes(type);
+
+    deliver(to, comm->rank == root ? from : to, bytes);
+    if (group.depth > 0 && comm->rank != root) {
+        receive_in_group(to, bytes);
+    }
+    else if (group.depth > 0 && from != to) {
+        group.from = from;
+        group.bytes = bytes;
+    }
     return collect(comm, ML_NCCL_RUN_BROADCAST);
 }
 
@@ -344,9 +407,6 @@ ML_EXPORT(int, ncclAlltoAll,
     }
     return error;
 }
-
-ML_SUCCEED(ncclGroupStart)
-ML_SUCCEED(ncclGroupEnd)
 
 /* --- Operators, buffers and windows ---------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 #include <limits>
 #include <new>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 /* torch's Linux builds define it.  Without it, the header's inline
@@ -400,11 +401,21 @@ totals(void *, int device, ml_totals *current, ml_totals *peak)
     });
 }
 
+/* torch's statistics, with the counter that only some versions have. */
+template <class Stats, class = void> struct all_counters : Stats {
+    int64_t num_oom_rejections = 0;
+};
+
+template <class Stats>
+struct all_counters<Stats, std::void_t<decltype(Stats::num_oom_rejections)>> : Stats {
+};
+
 int
 counters(void *, int device, ml_source_counters *out)
 {
     return with_stats(device, [&](const auto &stats) {
-#define XX(name) out->of[ML_SOURCE_COUNTER_##name] = static_cast<uint64_t>(stats.name);
+        const all_counters<std::decay_t<decltype(stats)>> all{stats};
+#define XX(name) out->of[ML_SOURCE_COUNTER_##name] = static_cast<uint64_t>(all.name);
         ML_SOURCE_COUNTERS(XX)
 #undef XX
     });

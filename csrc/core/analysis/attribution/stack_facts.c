@@ -66,8 +66,14 @@ is_hashed(ml_string file)
 static enum ml_frame_place
 place_of(ml_string file)
 {
+    /* A frame without debugging information has its library, or in torch 2.15 the
+     * interpreter itself, with an address for a line. */
     static const char *const native[] = {".c",  ".cc",  ".cpp", ".cxx", ".cu", ".h",
                                          ".hh", ".hpp", ".cuh", ".S",   ".so", "??"};
+    if (!ends(file, ".py") &&
+        (ml_string_holds(file, ".so.") || ml_string_holds(file, "/bin/python"))) {
+        return ML_PLACE_NATIVE;
+    }
     for (size_t i = 0; i < sizeof(native) / sizeof(native[0]); i++) {
         if (ends(file, native[i])) {
             return ML_PLACE_NATIVE;

@@ -136,7 +136,7 @@ new_segment(ml_allocator *a, ml_request *r, bool retry)
     if (a->settings.reject_early &&
         (double)reserved + (double)bytes >
             a->settings.memory_fraction * (double)a->total_bytes) {
-        a->figures.rejections++;
+        a->figures.counters.of[ML_SOURCE_COUNTER_num_oom_rejections]++;
         return REJECTED;
     }
     if (r->expandable) {

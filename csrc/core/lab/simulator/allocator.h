@@ -61,7 +61,6 @@ typedef struct ml_allocator_stats {
     uint64_t inactive_split; /* bytes; torch's inactive_split_bytes */
     uint64_t inactive_split_peak;
     ml_source_counters counters; /* torch's */
-    uint64_t rejections;         /* num_oom_rejections */
     ml_allocator_slack slack;    /* so far */
     uint64_t events;
 } ml_allocator_stats;

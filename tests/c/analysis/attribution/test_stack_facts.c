@@ -75,6 +75,9 @@ test_whose_code_a_frame_is(void)
          ML_PLACE_USER},
         {"/src/c10/alloc.cpp", ML_PLACE_NATIVE},
         {"??", ML_PLACE_NATIVE},
+        {"/v/site-packages/torch/lib/libtorch_cpu.so", ML_PLACE_NATIVE},
+        {"/lib/x86_64-linux-gnu/libc.so.6", ML_PLACE_NATIVE},
+        {"/usr/bin/python3.11", ML_PLACE_NATIVE},
         {"", ML_PLACE_NATIVE},
     };
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {

@@ -258,7 +258,9 @@ test_refused_early(void)
     CHECK_INT(ml_allocator_change_settings(f.allocator, &f.settings), 0);
     CHECK_UINT(get(&f, 100 * MIB), UINT64_MAX);
     CHECK_STR(f.log, "");
-    CHECK_UINT(ml_allocator_get_stats(f.allocator)->rejections, 1);
+    CHECK_UINT(ml_allocator_get_stats(f.allocator)
+                   ->counters.of[ML_SOURCE_COUNTER_num_oom_rejections],
+               1);
     CHECK_UINT(get(&f, 56 * MIB), 200 * MIB);
     TEAR_DOWN(f);
 }
