@@ -34,9 +34,10 @@ def add(commands):
 
 
 def run(options):
-    from memlab._files import load, merged
+    from memlab._files import merged
     from memlab._monitor import top
-    from memlab._report import parts, peaks, report
+    from memlab._recording import commands
+    from memlab._recording.recording import Recording
 
     found = top.find(options.job)
     recordings = [merged.read(path, quiet=True) for _, path in found]
@@ -52,10 +53,8 @@ def run(options):
     together = recordings[0]
     if len(recordings) > 1:
         together = merged.read_all([path for _, path in found], quiet=True)
-    choice = parts.choose("end", lines=options.lines)
-    sections = parts.sections(together, peaks.devices(together), choice)
-    notes = [*report.file_notes(together.file), *load.unread_notes(together)]
-    telling.report(notes, list(sections), False)
+    now = Recording(together, options.job)
+    telling.answer(commands.report(now, at="end", lines=options.lines), False)
     for path in written:
         telling.say(f"Wrote {path}")
     return 0

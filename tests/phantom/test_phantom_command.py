@@ -65,7 +65,7 @@ def test_an_option_before_a_variable_before_the_default(
 @pytest.mark.parametrize(
     "variable, value, words",
     [
-        ("GPU", "rtx409", "unknown GPU 'rtx409'; did you mean rtx4090; known are h200,"),
+        ("GPU", "rtx409", "unknown GPU 'rtx409'; did you mean rtx4090; known are b300,"),
         ("MEMORY", "lots", "'lots' is not a memory size"),
         ("DEVICES", "many", "MEMLAB_PHANTOM_DEVICES=many is not a number"),
     ],
@@ -84,7 +84,7 @@ def test_command_refuses_variables_that_make_no_sense(
 @pytest.mark.parametrize(
     "arguments, status, words",
     [
-        (["--gpu", "abacus", "true"], 2, "unknown GPU 'abacus'; known are h200, h100"),
+        (["--gpu", "abacus", "true"], 2, "unknown GPU 'abacus'; known are b300, b200"),
         (["--gpu", "MI300X", "true"], 2, "'MI300X' is a GPU of AMD's"),
         (["--memory", "24", "true"], 2, "'24' has no unit; did you mean 24GiB?"),
         (["--memory", "lots", "true"], 2, "'lots' is not a memory size"),
