@@ -46,10 +46,11 @@ class Progress:
 
     def end(self) -> None:
         """Removes the line and ends its updates."""
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        # Once: where memory runs out in set(), its lock may stay taken.
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._ended.set()
+            thread.join()
 
 
 _current: Progress | None = None

@@ -69,6 +69,7 @@ def test_wheel_has_the_package_and_nothing_else(wheel):
     package = {n.removeprefix("memlab/") for n in names if n.startswith("memlab/")}
     assert {n.split("/")[0] for n in names} == {
         "memlab",
+        "memlab.pth",
         "pytest_memlab.py",
         f"memlab-{memlab.__version__}.dist-info",
     }

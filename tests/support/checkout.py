@@ -10,7 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FILES = (
     "setup.py pyproject.toml pytest_memlab.py MANIFEST.in Makefile LICENSE README.md "
-    "CHANGELOG.md CONTRIBUTING.md requirements-test.txt .clang-format .editorconfig"
+    "CHANGELOG.md CONTRIBUTING.md memlab.pth requirements-test.txt .clang-format "
+    ".editorconfig"
 ).split()
 FOLDERS = "csrc tools memlab tests examples bench docs .ci".split()
 
