@@ -104,7 +104,7 @@ def check(request, tmp_path):
         found = table(peak, source, program)
         if device == "cuda":
             found.discard("workspace")
-        assert found == wanted
+        assert found == wanted, done.stderr
         assert peak["unattributed_bytes"] == 0
         assert peak["by_category"]["unknown"] == 0
         return peak
