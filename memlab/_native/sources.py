@@ -140,6 +140,24 @@ def stats(device: object = None) -> Stats:
     return _core.stats(source, index)
 
 
+def stats_of_all(source: str) -> dict[int, Stats]:
+    """As stats(), of each device of SOURCE on which something was recorded, by its index.
+    Initialises nothing.
+    """
+    count = 1
+    if source == "cuda":
+        torch = sys.modules.get("torch")
+        known = torch is not None and torch.cuda.is_initialized()
+        count = torch.cuda.device_count() if known else 0
+    found = {}
+    for index in range(count):
+        try:
+            found[index] = _core.stats(source, index)
+        except ValueError:
+            continue
+    return found
+
+
 def ledger(device: object = None) -> Ledger:
     """The use of a whole GPU now, in lines that sum to the device's used bytes.
 

@@ -9,7 +9,6 @@ import getopt
 import inspect
 import pkgutil
 import re
-import sys
 
 from IPython.core.error import UsageError
 from IPython.core.magic import (
@@ -22,7 +21,6 @@ from IPython.core.magic import (
 from IPython.display import display
 from IPython.utils.text import DollarFormatter
 
-from memlab import _core
 from memlab._lines.lines import DEFAULT_COLUMNS, LineProfiler, codes_named
 from memlab._lines.lines import _check_columns as check_columns
 from memlab._native import sources
@@ -161,14 +159,12 @@ def _record(shell, statement, cell, local_ns):
 
 def _allocated():
     """The allocated bytes of each device that has any."""
-    source, count = sources.default(), 1
-    if source == "cuda":
-        torch = sys.modules.get("torch")
-        # Counting GPUs would initialise what the program has not.
-        known = torch is not None and torch.cuda.is_initialized()
-        count = torch.cuda.device_count() if known else 0
-    read = {f"{source}:{i}": _core.stats(source, i) for i in range(count)}
-    return {n: s["allocated_bytes"] for n, s in read.items() if s["allocated_bytes"]}
+    source = sources.default()
+    return {
+        f"{source}:{index}": each["allocated_bytes"]
+        for index, each in sources.stats_of_all(source).items()
+        if each["allocated_bytes"]
+    }
 
 
 class _Run:

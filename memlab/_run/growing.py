@@ -111,9 +111,7 @@ class Watch:
 def _events(snapshot):
     """Number of events of all devices so far."""
     source = snapshot._source or sources.default()
-    cuda = source == "cuda"
-    devices = range(sys.modules["torch"].cuda.device_count() if cuda else 1)
-    return sum(_core.stats(source, device)["events"] for device in devices)
+    return sum(each["events"] for each in sources.stats_of_all(source).values())
 
 
 def _grows(recording):

@@ -6,8 +6,7 @@ Owns the steps of its optimizers that are told where it fails.
 import os
 import sys
 
-from memlab import _core
-from memlab._native import devices
+from memlab._native import devices, sources
 from memlab._record import optimizers
 from memlab._text import wording
 
@@ -68,24 +67,14 @@ def failed() -> str | None:
     """What to say below a traceback; None: this is no phantom."""
     if not devices.under_phantom():
         return None
-    peak = max(_peaks(), default=0)
+    found = sources.stats_of_all("cuda").values()
+    peak = max((each["allocated_bytes_peak"] for each in found), default=0)
     reached = f"{_steps.count} step{'s' * (_steps.count != 1)} of the optimizer"
     fit = "; memlab fit answers from these" if _steps.count else ""
     return (
         "memlab: values read back from the phantom device are not real, which may be the "
         f"cause; up to there {reached}, peak {wording.size(peak)} allocated{fit}"
     )
-
-
-def _peaks():
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return
-    for device in range(torch.cuda.device_count()):
-        try:
-            yield _core.stats("cuda", device)["allocated_bytes_peak"]
-        except ValueError:
-            continue
 
 
 def tell(say) -> None:

@@ -100,4 +100,17 @@ sample_failures(const sample *s, sample_writer write)
     return code == 0 ? tries : 0;
 }
 
+/* 2 MiB from the first event on, half of them a block's after 1 of 4 ms. */
+static inline void
+half_a_segment(sample *f)
+{
+    sample_begin(f);
+    sample_event(f, ML_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB, 0);
+    sample_event(f, ML_ACTION_ALLOC, BASE, MIB, 0);
+    sample_tag(f, BASE, ML_CATEGORY_OPTIMIZER_STATE);
+    for (int i = 0; i < 3; i++) {
+        sample_event(f, ML_ACTION_SNAPSHOT, 0, 0, 0);
+    }
+}
+
 #endif

@@ -18,19 +18,6 @@ write_second(const ml_recording *recording, ml_buffer *out)
     return ml_timeline_page_write(recording, 1, "", 0, out);
 }
 
-/* 2 MiB from the first event on, half of them a parameter's after 1 of 4 ms. */
-static void
-half_a_segment(sample *f)
-{
-    sample_begin(f);
-    sample_event(f, ML_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB, 0);
-    sample_event(f, ML_ACTION_ALLOC, BASE, MIB, 0);
-    sample_tag(f, BASE, ML_CATEGORY_OPTIMIZER_STATE);
-    for (int i = 0; i < 3; i++) {
-        sample_event(f, ML_ACTION_SNAPSHOT, 0, 0, 0);
-    }
-}
-
 static void
 test_one_block(void)
 {
