@@ -3,6 +3,7 @@
     python bench/ooms.py > FILE          # all programs of tests/programs/ooms, on the phantom
     python bench/ooms.py NAME...
     python bench/ooms.py --wide NAME...    # with several batches each
+    python bench/ooms.py --jobs 14 ...     # so many programs at once
 
 Each runs with a batch that is too large; with --wide also with others, from just too large to
 half as large again, which end in other places.  The truth is found by bisection, each batch in
@@ -11,12 +12,15 @@ phantom and version of torch.  The exit status is 1 if a named batch does not fi
 more than 15 % above it does and is not the next integer, or if no batch and no command is told.
 """
 
+import argparse
 import hashlib
 import json
 import platform
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,23 +39,28 @@ KEPT = ROOT / "build" / "ooms.json"
 
 
 class Runs:
-    """What fits, from runs that are kept."""
+    """What fits, from runs that are kept.  Several threads may ask; each runs what it asks."""
 
     def __init__(self):
         self._kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
         self._library = Path(phantom.LIBRARY).read_bytes()
+        self._lock = threading.Lock()
 
     def fits(self, name, batch):
         program = (oom_programs.FOLDER / f"{name}.py").read_bytes()
         version = f"{torch.__version__} {oom_programs.GPU}".encode()
         key = hashlib.sha256(program + self._library + version).hexdigest()[:16]
-        known = self._kept.setdefault(key, {})
-        if str(batch) not in known:
-            with tempfile.TemporaryDirectory() as folder:
-                known[str(batch)] = oom_programs.fits(name, batch, Path(folder))
+        with self._lock:
+            known = self._kept.setdefault(key, {}).get(str(batch))
+        if known is not None:
+            return known
+        with tempfile.TemporaryDirectory() as folder:
+            answer = oom_programs.fits(name, batch, Path(folder))
+        with self._lock:
+            self._kept[key][str(batch)] = answer
             KEPT.parent.mkdir(exist_ok=True)
             KEPT.write_text(json.dumps(self._kept))
-        return known[str(batch)]
+        return answer
 
 
 def truth(runs, name, given, fit):
@@ -82,16 +91,47 @@ def judge(fit, good):
         above = f"{(good - named) / named:+.0%}" if named else "no batch fits"
         return above, named <= good <= oom_programs.most_above(named)
     least, most = (
-        int(fit[key] * fit["batch_recorded"]) for key in ("batch_factor", "batch_factor_most")
+        round(fit[key] * fit["batch_recorded"]) for key in ("batch_factor", "batch_factor_most")
     )
     why = "; ".join(fit["untold_because"]) or f"{least} to {most}"
     return f"cannot tell: {why}", "memlab fit" in words.batch(fit)
 
 
+def try_program(runs, name, given):
+    """(the line that tells it, whether a batch is named, whether what is said is right)."""
+    with tempfile.TemporaryDirectory() as folder:
+        verdict, _ = oom_programs.make_fit(name, Path(folder), given)
+    fit, first = verdict["make_fit"], verdict["findings"][0]
+    good, bad = truth(runs, name, given, fit)
+    said, right = judge(fit, good)
+    place = f"{first['stage']} {first['module']}"[:34]
+    named = fit["batch"] if fit["batch_named"] else "-"
+    line = (
+        f"{name:16} {fit['batch_recorded']:6}  {place:34} {named:>6} {good:6} {bad:6}  "
+        f"{said}{'' if right else '  WRONG'}"
+    )
+    return line, fit["batch_named"], right
+
+
+def trials(runs, names, wide, jobs):
+    """What try_program() says of each program and batch, as they end."""
+    with ThreadPoolExecutor(jobs) as pool:
+        found = {pool.submit(batches, runs, name, wide): name for name in names}
+        tried = [
+            pool.submit(try_program, runs, found[done], given)
+            for done in as_completed(found)
+            for given in done.result()
+        ]
+        for done in as_completed(tried):
+            yield done.result()
+
+
 def main():
-    arguments = sys.argv[1:]
-    wide = "--wide" in arguments
-    names = [word for word in arguments if word != "--wide"] or oom_programs.NAMES
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("names", nargs="*", default=oom_programs.NAMES, metavar="NAME")
+    parser.add_argument("--wide", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
     runs = Runs()
     print(
         f"Phantom device ({oom_programs.GPU}), torch {torch.__version__}, "
@@ -103,21 +143,10 @@ def main():
         "largest that fits"
     )
     tried = told = wrong = 0
-    for name, given in ((name, batch) for name in names for batch in batches(runs, name, wide)):
-        with tempfile.TemporaryDirectory() as folder:
-            verdict, _ = oom_programs.make_fit(name, Path(folder), given)
-        fit, first = verdict["make_fit"], verdict["findings"][0]
-        good, bad = truth(runs, name, given, fit)
-        said, right = judge(fit, good)
-        place = f"{first['stage']} {first['module']}"[:34]
-        named = fit["batch"] if fit["batch_named"] else "-"
-        print(
-            f"{name:16} {fit['batch_recorded']:6}  {place:34} {named:>6} {good:6} {bad:6}  "
-            f"{said}{'' if right else '  WRONG'}",
-            flush=True,
-        )
+    for line, named, right in trials(runs, options.names, options.wide, options.jobs):
+        print(line, flush=True)
         tried += 1
-        told += fit["batch_named"]
+        told += named
         wrong += not right
     print(f"\n{told} of {tried} are named; {wrong} wrong.")
     return 1 if wrong else 0

@@ -54,6 +54,8 @@ def batch(fit: MakeFit) -> str:
         because = "; ".join(fit["untold_because"])
         return f"Which batch fits cannot be told: {because}. {_measure(fit)}"
     if fit["batch_factor_most"] == 0:
+        if fit["batch_recorded"]:
+            return f"No batch fits, not even {fit['batch_argument']} 1, estimated."
         return "No batch fits: what does not grow with the batch is too much."
     if not fit["batch_named"]:
         return (

@@ -42,6 +42,16 @@ def test_a_named_batch_is_the_one_that_fits(name, tmp_path):
     assert not fits(name, most_above(named) + 1, tmp_path)
 
 
+# Blocks of a pass that did not end are not all gradients of parameters: what a checkpoint made
+# again grows with the batch.
+def test_a_pass_that_a_checkpoint_repeats(tmp_path):
+    verdict, _ = make_fit("checkpointed", tmp_path, 222)
+    fit = verdict["make_fit"]
+    assert verdict["findings"][0]["stage"] == "backward" and fit["batch_named"]
+    assert fits("checkpointed", fit["batch"], tmp_path)
+    assert not fits("checkpointed", most_above(fit["batch"]) + 1, tmp_path)
+
+
 def test_what_was_not_reached_is_told(tmp_path):
     verdict, said = make_fit("forward", tmp_path)
     fit = verdict["make_fit"]

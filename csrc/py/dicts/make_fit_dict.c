@@ -38,9 +38,9 @@ unseen_dict(const ml_make_fit *fit)
 }
 
 static PyObject *
-part_of_batch(uint32_t parts)
+part_of_batch(const ml_make_fit *fit, uint32_t batch)
 {
-    return PyFloat_FromDouble((double)parts / ML_FIT_PARTS);
+    return PyFloat_FromDouble((double)batch / fit->batch_whole);
 }
 
 static PyObject *
@@ -103,8 +103,8 @@ ml_py_make_fit(const ml_make_fit *fit)
         ml_py_set(dict, "gpu_bytes", number_or_none(fit->gpu_bytes, 0)) < 0 ||
         ml_py_set(dict, "failed", PyBool_FromLong(fit->failed)) < 0 ||
         ml_py_set(dict, "batch_named", PyBool_FromLong(fit->batch_named)) < 0 ||
-        ml_py_set(dict, "batch_factor", part_of_batch(fit->batch_safe)) < 0 ||
-        ml_py_set(dict, "batch_factor_most", part_of_batch(fit->batch_most)) < 0 ||
+        ml_py_set(dict, "batch_factor", part_of_batch(fit, fit->batch_safe)) < 0 ||
+        ml_py_set(dict, "batch_factor_most", part_of_batch(fit, fit->batch_most)) < 0 ||
         ml_py_set(dict, "remedies", remedy_list(&fit->remedies)) < 0 ||
         ml_py_set(dict, "chosen_need_bytes", number(fit->remedies.together)) < 0 ||
         ml_py_set(dict, "fragmented", PyBool_FromLong(fit->fragmented)) < 0 ||

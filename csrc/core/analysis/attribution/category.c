@@ -33,6 +33,8 @@ struct ml_categories {
     bool owners_known; /* it has tagged parameters */
     /* number of events up to and with the last failed request; 0: none */
     uint64_t failed;
+    uint64_t *parameter_sizes; /* owned; sorted; only where a backward pass failed */
+    size_t parameter_count;
 };
 
 /* Features that a thread has in the recording. */
@@ -226,6 +228,37 @@ look_around(ml_categories *c)
     return error;
 }
 
+static int
+compare_sizes(const void *a, const void *b)
+{
+    const uint64_t *x = a;
+    const uint64_t *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static int
+take_parameter_sizes(ml_categories *c)
+{
+    const ml_lifetimes *lifetimes = c->lifetimes;
+    if (c->failed == 0 || !is_backward(c, c->failed - 1)) {
+        return 0;
+    }
+    c->parameter_sizes = ml_alloc((lifetimes->count + 1) * sizeof(uint64_t));
+    if (c->parameter_sizes == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        const ml_lifetime *row = &lifetimes->rows[i];
+        if (row->tag == ML_CATEGORY_PARAMETER) {
+            c->parameter_sizes[c->parameter_count++] =
+                row->birth == 0 ? lifetimes->earlier[row->earlier].size
+                                : ml_events_size(&c->trace->events, row->birth - 1);
+        }
+    }
+    qsort(c->parameter_sizes, c->parameter_count, sizeof(uint64_t), compare_sizes);
+    return 0;
+}
+
 int
 ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t device,
                   const ml_lifetimes *lifetimes, ml_categories **out)
@@ -239,6 +272,9 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
     c->lifetimes = lifetimes;
     c->device = device;
     int error = look_around(c);
+    if (error == 0) {
+        error = take_parameter_sizes(c);
+    }
     if (error == 0) {
         error = ml_estimate_new(causes, recording, device, lifetimes, &c->estimate);
     }
@@ -264,6 +300,7 @@ ml_categories_free(ml_categories *categories)
         ml_free(categories->next_forward);
         ml_free(categories->next_other);
         ml_free(categories->threads);
+        ml_free(categories->parameter_sizes);
         ml_free(categories);
     }
 }
@@ -352,6 +389,39 @@ outlives_passes(const ml_categories *c, const ml_lifetime *life)
     return passes > 1;
 }
 
+/* Whether memory ended in the pass that made LIFE, before it was freed. */
+static bool
+is_of_failed_pass(const ml_categories *c, const ml_lifetime *life)
+{
+    if (c->failed <= life->birth || life->requested <= c->failed ||
+        !is_backward(c, c->failed - 1)) {
+        return false;
+    }
+    size_t born = life->birth - 1;
+    uint16_t thread = thread_of(c, ml_events_autograd_thread(&c->trace->events, born));
+    return passes_between(c, thread, life->birth, c->failed) == 0;
+}
+
+static bool
+has_size_of_parameter(const ml_categories *c, const ml_lifetime *life)
+{
+    uint64_t size = ml_events_size(&c->trace->events, life->birth - 1);
+    if (c->estimate != NULL) {
+        return ml_estimate_is_trained(c->estimate, size);
+    }
+    return bsearch(&size, c->parameter_sizes, c->parameter_count, sizeof(size),
+                   compare_sizes) != NULL;
+}
+
+/* The pass did not live to free it: all that stays of one is a gradient of a parameter. */
+static enum ml_category
+judge_unfinished(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
+{
+    return cause->recomputed                ? ML_CATEGORY_ACTIVATION
+           : has_size_of_parameter(c, life) ? ML_CATEGORY_GRADIENT
+                                            : ML_CATEGORY_TEMPORARY;
+}
+
 static ml_verdict
 judge_backward(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause,
                during in)
@@ -365,6 +435,9 @@ judge_backward(const ml_categories *c, const ml_lifetime *life, const ml_cause *
     }
     if (like_workspace(c, life)) {
         return likely(ML_CATEGORY_WORKSPACE);
+    }
+    if (c->owners_known && is_of_failed_pass(c, life)) {
+        return likely(judge_unfinished(c, life, cause));
     }
     return c->owners_known ? likely(ML_CATEGORY_GRADIENT) : unknown(ML_WHY_OUTLIVES);
 }

@@ -9,21 +9,23 @@ typedef struct finder {
     ml_make_fit *out;
 } finder;
 
-/* By bisection: a batch of this size is known not to fit. */
+/* By bisection: the whole batch is known not to fit. */
 static int
-find_batch(const finder *f, const ml_remainder *remainder, uint32_t *parts)
+find_batch(const finder *f, const ml_remainder *remainder, uint32_t *batch)
 {
     uint32_t good = 0;
-    for (uint32_t step = ML_FIT_PARTS / 2; step != 0; step /= 2) {
+    uint32_t bad = f->out->batch_whole;
+    while (bad - good > 1 && bad - good > f->out->batch_whole / ML_FIT_PARTS) {
+        uint32_t middle = good + (bad - good) / 2;
         ml_trial_result result;
-        int error = ml_remainder_try(remainder, &f->options, good + step, ML_FIT_PARTS,
-                                     &result);
+        int error = ml_remainder_try(remainder, &f->options, middle,
+                                     f->out->batch_whole, &result);
         if (error < 0) {
             return error;
         }
-        good += result.ooms == 0 ? step : 0;
+        *(result.ooms == 0 ? &good : &bad) = middle;
     }
-    *parts = good;
+    *batch = good;
     return 0;
 }
 
@@ -91,7 +93,8 @@ read_notes(const ml_recording *recording, ml_make_fit *out)
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];
         ml_string name = recording->strings[note->name];
-        if (note->kind == ML_NOTE_BATCH && name.length < sizeof(out->batch_name)) {
+        if (note->kind == ML_NOTE_BATCH && name.length < sizeof(out->batch_name) &&
+            note->values[0] <= UINT32_MAX) {
             memcpy(out->batch_name, name.bytes, name.length);
             out->batch_name[name.length] = 0;
             out->batch_number = note->values[0];
@@ -105,25 +108,21 @@ read_notes(const ml_recording *recording, ml_make_fit *out)
     }
 }
 
-static uint64_t
-number_of(const ml_make_fit *fit, uint32_t parts)
-{
-    return fit->batch_number / ML_FIT_PARTS * parts +
-           fit->batch_number % ML_FIT_PARTS * parts / ML_FIT_PARTS;
-}
-
 static bool
 agree(const ml_make_fit *fit)
 {
-    return fit->batch_most <= fit->batch_safe + fit->batch_safe / ML_FIT_AGREES ||
-           (fit->batch_number != 0 &&
-            number_of(fit, fit->batch_most) <= number_of(fit, fit->batch_safe) + 1);
+    if (fit->batch_safe == 0) {
+        return fit->batch_most == 0;
+    }
+    uint64_t most = (uint64_t)fit->batch_safe * (100 + ML_FIT_AGREES) / 100;
+    return fit->batch_most <= most ||
+           (fit->batch_number != 0 && fit->batch_most <= fit->batch_safe + 1);
 }
 
 uint64_t
 ml_make_fit_number(const ml_make_fit *fit)
 {
-    return number_of(fit, fit->batch_safe);
+    return fit->batch_number == 0 ? 0 : fit->batch_safe;
 }
 
 static int
@@ -159,10 +158,11 @@ int
 ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out)
 {
     *out = (ml_make_fit){.memory_bytes = it->memory_bytes,
-                         .failed = it->failed != ML_NO_EVENT,
-                         .batch_safe = ML_FIT_PARTS,
-                         .batch_most = ML_FIT_PARTS};
+                         .failed = it->failed != ML_NO_EVENT};
     read_notes(it->recording, out);
+    out->batch_whole =
+        out->batch_number != 0 ? (uint32_t)out->batch_number : ML_FIT_PARTS;
+    out->batch_safe = out->batch_most = out->batch_whole;
     finder f = {.it = it, .options = it->options, .out = out};
     f.options.memory_bytes = it->memory_bytes;
     f.options.go_on = false;

@@ -8,7 +8,7 @@
 
 #include "lab/verdict/remedies.h"
 
-/* Batches are counted in this many parts of the recorded one. */
+/* To this part of the recorded batch a batch is told. */
 #define ML_FIT_PARTS 1024
 
 typedef struct ml_make_fit {
@@ -24,10 +24,12 @@ typedef struct ml_make_fit {
     bool state_assumed;
     uint64_t needs_least; /* reserved bytes that the whole run needs */
     uint64_t needs_most;
-    /* The largest batch that fits, in parts, with much and with little assumed.  The
-     * true limit lies between.  Without a failed request: of the recorded batch. */
+    /* The largest batch that fits, with much and with little assumed, where the recorded
+     * one is BATCH_WHOLE: its number, so that only whole samples are tried, else
+     * ML_FIT_PARTS.  The true limit lies between.  Without a failed request: the recorded. */
     uint32_t batch_safe;
     uint32_t batch_most;
+    uint32_t batch_whole;
     /* from the program's arguments; 0: not there */
     uint64_t batch_number;
     char batch_name[64];
@@ -41,8 +43,8 @@ typedef struct ml_make_fit {
     ml_remedies remedies;
 } ml_make_fit;
 
-/* Least agreement to name a batch: the parts may differ by one in this many. */
-#define ML_FIT_AGREES 7
+/* Percent: a batch is named if the largest that may fit is no more above it. */
+#define ML_FIT_AGREES 15
 
 /* With the memory of IT; 0 or ML_E*. */
 int ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out);

@@ -14,6 +14,9 @@
 
 #include "lab/advice/advice_case.h"
 
+/* Of the memory one in so many is left for what placement and libraries change. */
+#define ML_FIT_MARGIN_PART 64
+
 /* Why the remainder is unknown; JSON values. */
 #define ML_UNTOLD(XX) \
     XX(OWNERS, "the parameters are not known") \
@@ -23,7 +26,8 @@
     XX(GROWTH, "memory grows from step to step") \
     XX(SIZES, "the last step asks for other sizes than the one before it") \
     XX(CHECKPOINT, "how much a checkpoint still makes again is not known") \
-    XX(GENERATION, "how much is still to be generated is not known")
+    XX(GENERATION, "how much is still to be generated is not known") \
+    XX(WORKSPACES, "what convolutions take for their backward pass is not known")
 
 enum ml_untold {
 #define XX(name, text) ML_UNTOLD_##name,

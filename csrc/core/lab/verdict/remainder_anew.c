@@ -22,29 +22,8 @@ static const char *const need_no_input[] = {"relu", "dropout", "softmax", "sigmo
 static const char *const need_input[] = {
     "linear", "layer_norm", "batch_norm", "group_norm", "rms_norm", "gelu", "silu"};
 
-/* The innermost function of demand I, or the file that names the module's class. */
-static bool
-is_of(const ml_remainder_builder *b, size_t i, const char *const *names, size_t count)
-{
-    const ml_recording *recording = b->it->recording;
-    uint32_t stack = b->out->workload->demands[i].stack;
-    const ml_frame *frame = &recording->frames[recording->stacks[stack].frame];
-    ml_string name = recording->strings[frame->name];
-    ml_string file = recording->strings[frame->filename];
-    for (size_t k = 0; k < count; k++) {
-        size_t length = strlen(names[k]);
-        char ending[32] = "/modules/";
-        memcpy(ending + 9, names[k], length);
-        memcpy(ending + 9 + length, ".py", 4);
-        if ((name.length == length && memcmp(name.bytes, names[k], length) == 0) ||
-            ml_string_holds(file, ending)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-#define IS_OF(b, i, names) is_of(b, i, names, sizeof(names) / sizeof((names)[0]))
+#define IS_OF(b, i, names) \
+    ml_remainder_is_of(b, i, names, sizeof(names) / sizeof((names)[0]))
 
 /* Of demand I, before NEXT of the same module. */
 static enum kept

@@ -1,6 +1,8 @@
 /* A remainder under construction.  See remainder_parts.h. */
 #include "lab/verdict/remainder_parts.h"
 
+#include <string.h>
+
 #include "base/base.h"
 
 /* ---- Demands ---- */
@@ -64,6 +66,28 @@ ml_remainder_is_live(const ml_remainder *out, size_t i)
     const ml_demand *demand = &out->workload->demands[i];
     return demand->bytes != 0 && demand->freed == ML_NO_EVENT &&
            demand->completed == ML_NO_EVENT;
+}
+
+bool
+ml_remainder_is_of(const ml_remainder_builder *b, size_t i, const char *const *names,
+                   size_t count)
+{
+    const ml_recording *recording = b->it->recording;
+    uint32_t stack = b->out->workload->demands[i].stack;
+    const ml_frame *frame = &recording->frames[recording->stacks[stack].frame];
+    ml_string name = recording->strings[frame->name];
+    ml_string file = recording->strings[frame->filename];
+    for (size_t k = 0; k < count; k++) {
+        size_t length = strlen(names[k]);
+        char ending[32] = "/modules/";
+        memcpy(ending + 9, names[k], length);
+        memcpy(ending + 9 + length, ".py", 4);
+        if ((name.length == length && memcmp(name.bytes, names[k], length) == 0) ||
+            ml_string_holds(file, ending)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- The recorded ones, by birth ---- */

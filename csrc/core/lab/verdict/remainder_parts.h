@@ -57,6 +57,11 @@ ml_remainder_holds(const ml_remainder_builder *b, uint8_t fact)
 
 bool ml_remainder_is_live(const ml_remainder *out, size_t demand);
 
+/* Whether one of NAMES is the innermost function on demand I's stack, or the file of
+ * torch.nn.modules that it is in. */
+bool ml_remainder_is_of(const ml_remainder_builder *b, size_t i,
+                        const char *const *names, size_t count);
+
 /* Demands of the recording by birth, without workspaces. */
 typedef struct ml_sequence {
     size_t *list; /* owned */

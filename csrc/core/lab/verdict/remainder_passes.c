@@ -110,10 +110,32 @@ is_in_flight(const ml_remainder_builder *b, size_t i)
             (i < b->out->recorded && b->it->of[i].cause.phase == ML_PHASE_BACKWARD));
 }
 
+/* Whether a convolution took more for itself in the forward pass than the margin covers.
+ * cuDNN takes other amounts in the backward pass, by what is free then. */
+static bool
+takes_workspaces(const ml_remainder_builder *b)
+{
+    static const char *const names[] = {"conv"};
+    uint64_t most = b->it->memory_bytes / ML_FIT_MARGIN_PART;
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        const ml_demand *demand = &b->out->workload->demands[i];
+        if (demand->bytes > most && demand->born != ML_NO_EVENT &&
+            demand->born >= b->pass && demand->freed != ML_NO_EVENT &&
+            b->it->stages[demand->born] == ML_STAGE_FORWARD &&
+            ml_remainder_is_of(b, i, names, 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int
 ml_remainder_backward(ml_remainder_builder *b)
 {
     ml_remainder *out = b->out;
+    if (takes_workspaces(b)) {
+        out->untold |= 1u << ML_UNTOLD_WORKSPACES;
+    }
     uint64_t *sizes;
     size_t count;
     int error = find_missing(b, &sizes, &count);

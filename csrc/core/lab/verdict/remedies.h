@@ -10,9 +10,6 @@
 
 #include "lab/verdict/remainder.h"
 
-/* Of the memory one in so many is left for what placement and libraries change. */
-#define ML_FIT_MARGIN_PART 64
-
 /* JSON values, the cheapest in time and work first. */
 #define ML_REMEDIES(XX) \
     XX(SETTINGS, "settings")         /* expandable segments */ \

@@ -56,13 +56,6 @@ add_free(sample *f, uint64_t addr, uint64_t size, uint8_t flags)
     add_event(f, ML_ACTION_FREE_COMPLETED, addr, size, flags, 0);
 }
 
-/* A last tag, so that the recording has a parameter and owners are known. */
-static void
-add_parameter_elsewhere(sample *f)
-{
-    sample_tag(f, 1, ML_CATEGORY_PARAMETER);
-}
-
 #define ALLOC(f, addr, size, flags, stack) \
     add_event(f, ML_ACTION_ALLOC, addr, size, flags, stack)
 #define BACK ((uint8_t)ML_EVENT_BACKWARD)
@@ -319,12 +312,20 @@ test_activation_at_the_end(void)
     /* No pass yet: whether one would have needed it is not known. */
     CHECK_UINT(peak->categories[ML_CATEGORY_UNKNOWN].blocks, 1);
     ml_peak_free(peak);
-    add_parameter_elsewhere(&f);
-    ALLOC(&f, BASE + 512, 512, BACK, 0);
+    /* Of what the pass made, one has the size of a parameter, one is of a module's call in
+     * it, which a checkpoint repeats, and one it would have freed. */
+    uint32_t again = sample_call(f.recording, 0, "model.py", 5, "forward", "layers.0");
+    ALLOC(&f, BASE + 512, 1024, 0, 0);
+    sample_tag(&f, BASE + 512, ML_CATEGORY_PARAMETER);
+    ALLOC(&f, BASE + 2048, 1024, BACK, 0);
+    ALLOC(&f, BASE + 4096, 2048, BACK, again);
+    ALLOC(&f, BASE + 8192, 4096, BACK, 0);
     add_event(&f, ML_ACTION_OOM, 0, 512, BACK, 0);
     CHECK_INT(ml_peak_new(f.recording, 0, &peak), 0);
-    CHECK_UINT(peak->categories[ML_CATEGORY_ACTIVATION].blocks, 1);
-    CHECK_UINT(peak->categories[ML_CATEGORY_GRADIENT].blocks, 1);
+    CHECK_UINT(peak->categories[ML_CATEGORY_PARAMETER].bytes, 1024);
+    CHECK_UINT(peak->categories[ML_CATEGORY_ACTIVATION].bytes, 512 + 2048);
+    CHECK_UINT(peak->categories[ML_CATEGORY_GRADIENT].bytes, 1024);
+    CHECK_UINT(peak->categories[ML_CATEGORY_TEMPORARY].bytes, 4096);
     ml_peak_free(peak);
     sample_end(&f);
 }

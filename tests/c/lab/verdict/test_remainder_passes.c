@@ -165,6 +165,58 @@ test_a_batch_divides_what_it_makes(void)
     sample_end(&s);
 }
 
+/* Of 300 MiB parameters take 80; a batch of n of 9 takes 400 n / 9 for its activations and 100
+ * n / 9 for the gradient of one at least: 247 MiB with 3, 302 with 4. */
+static void
+test_only_whole_samples_are_tried(void)
+{
+    begin();
+    for (unsigned i = 0; i < 4; i++) {
+        parameter(layers[i], 20);
+    }
+    run_out(2, 100, 20);
+    note(ML_NOTE_OPTIMIZER, "SGD", 0, 80 * MIB);
+    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+    note(ML_NOTE_BATCH, "--batch", 9, 0);
+    ml_make_fit fit;
+    CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
+    CHECK_UINT(fit.batch_whole, 9);
+    CHECK_UINT(fit.batch_most, 3);
+    CHECK(fit.batch_safe == 2 || fit.batch_safe == 3);
+    CHECK_UINT(ml_make_fit_number(&fit), fit.batch_safe);
+    CHECK(fit.batch_named);
+    sample_end(&s);
+}
+
+/* A convolution takes MIB_FOR_ITSELF in the forward pass; the next module runs out of the
+ * 300 MiB. */
+static void
+convolve_and_run_out(uint64_t mib_for_itself)
+{
+    begin();
+    parameter(layers[0], 20);
+    uint32_t convolution =
+        in_function("/torch/nn/modules/conv.py", "_conv_forward", layers[0]);
+    give(take(mib_for_itself, convolution, 0), mib_for_itself, 0);
+    take(200, convolution, 0);
+    event_in(ML_ACTION_OOM, (80 - mib_for_itself) * MIB, 100 * MIB,
+             in_module(layers[0]));
+}
+
+/* Memory of 300 MiB has a margin of 4.7. */
+static void
+test_workspaces_of_convolutions_leave_the_batch_unknown(void)
+{
+    for (uint64_t mib = 4; mib <= 5; mib++) {
+        convolve_and_run_out(mib);
+        ml_make_fit fit;
+        CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
+        CHECK_UINT(fit.memory_bytes, 300 * MIB);
+        CHECK_UINT(fit.untold, mib == 4 ? 0 : 1u << ML_UNTOLD_WORKSPACES);
+        sample_end(&s);
+    }
+}
+
 /* ---- Passes of other sizes ---- */
 
 /* Three layers of 10 MiB each, forward and backward; then twice as much in each, of which the
@@ -584,6 +636,8 @@ main(void)
 {
     RUN(test_gradients_that_live_take_their_part);
     RUN(test_a_batch_divides_what_it_makes);
+    RUN(test_only_whole_samples_are_tried);
+    RUN(test_workspaces_of_convolutions_leave_the_batch_unknown);
     RUN(test_gradients_are_gathered);
     RUN(test_a_result_that_is_replaced_is_no_growth);
     RUN(test_what_each_pass_leaves_is_growth);
