@@ -26,6 +26,8 @@ prints nothing.
 
 from importlib import import_module as _import_module
 
+# Here, so that an interpreter that the core refuses hears of it at once.
+from memlab import _core as _core
 from memlab._errors import Error, SnapshotError
 from memlab._version import __version__ as __version__
 
