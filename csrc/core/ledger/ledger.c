@@ -356,23 +356,6 @@ ml_ledger_apply(ml_ledger *ledger, ml_event *event)
     return problem;
 }
 
-/* Events ahead: the bucket of a block, and then the block. */
-#define BUCKET_AHEAD 24
-#define BLOCK_AHEAD 12
-
-void
-ml_ledger_expect(const ml_ledger *ledger, const ml_event *events, size_t count)
-{
-    if (count <= BUCKET_AHEAD) {
-        return;
-    }
-    const ml_blocks *blocks = &ledger->blocks;
-    uint32_t later = ml_blocks_bucket(blocks, events[BUCKET_AHEAD].addr);
-    uint32_t soon = ml_blocks_bucket(blocks, events[BLOCK_AHEAD].addr);
-    __builtin_prefetch(&blocks->buckets[later]);
-    __builtin_prefetch(&blocks->nodes[blocks->buckets[soon]]);
-}
-
 int
 ml_ledger_follow(ml_ledger *ledger, ml_event *event)
 {
