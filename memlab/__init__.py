@@ -24,61 +24,71 @@ their key says, _us or _ns, as ints.  Importing memlab imports no torch, touches
 prints nothing.
 """
 
-from typing import Any as _Any
+from importlib import import_module as _import_module
 
-from memlab._compare.diff import diff
+# Here, so that an interpreter that the core refuses hears of it at once.
+from memlab import _core as _core
 from memlab._errors import Error, SnapshotError
-from memlab._export.table import Table
-from memlab._files.load import load
-from memlab._fit.fit import fit
-from memlab._lab.explain import explain
-from memlab._lab.replay import replay
-from memlab._lab.tune import tune
-from memlab._lend.courtesy import Courtesy
-from memlab._lines.lines import LineProfiler
-from memlab._lines.profile import (
-    clear_global_line_profiler,
-    profile,
-    profile_every,
-    set_target_gpu,
-)
-from memlab._monitor.metrics import MemoryMonitor, metrics
-from memlab._native.backends import backends
-from memlab._native.sources import ledger, stats
-from memlab._objects.holders import Holder, holders
-from memlab._objects.leaks import leaks
-from memlab._objects.mem_reporter import MemReporter
-from memlab._record.annotations import mark, phase, step
-from memlab._record.history import _record_memory_history as _record_memory_history
-from memlab._record.history import (
-    dump_snapshot,
-    record_memory_history,
-    snapshot,
-)
-from memlab._record.memory_snapshot import MemorySnapshot
-from memlab._recording.commands import convert, report
-from memlab._recording.recording import Recording, merge, open
-from memlab._recording.view import view
-from memlab._report.peaks import CATEGORIES
 from memlab._version import __version__ as __version__
 
-# torch's own names, so that a script changes one import.
-_snapshot = snapshot
-_dump_snapshot = dump_snapshot
+# Which file has a name.  It is read when the name is first used, so that a program that
+# imports memlab waits only for what it uses.  __init__.pyi says the same to checkers of types.
+_HOMES = {
+    "CATEGORIES": "_report.peaks",
+    "Courtesy": "_lend.courtesy",
+    "Holder": "_objects.holders",
+    "LineProfiler": "_lines.lines",
+    "MemReporter": "_objects.mem_reporter",
+    "MemoryMonitor": "_monitor.metrics",
+    "MemorySnapshot": "_record.memory_snapshot",
+    "Recording": "_recording.recording",
+    "Table": "_export.table",
+    "backends": "_native.backends",
+    "clear_global_line_profiler": "_lines.profile",
+    "convert": "_recording.commands",
+    "diff": "_compare.diff",
+    "dump_snapshot": "_record.history",
+    "explain": "_lab.explain",
+    "fit": "_fit.fit",
+    "holders": "_objects.holders",
+    "leaks": "_objects.leaks",
+    "ledger": "_native.sources",
+    "load": "_files.load",
+    "mark": "_record.annotations",
+    "merge": "_recording.recording",
+    "metrics": "_monitor.metrics",
+    "open": "_recording.recording",
+    "phase": "_record.annotations",
+    "profile": "_lines.profile",
+    "profile_every": "_lines.profile",
+    "record_memory_history": "_record.history",
+    "replay": "_lab.replay",
+    "report": "_recording.commands",
+    "set_target_gpu": "_lines.profile",
+    "snapshot": "_record.history",
+    "stats": "_native.sources",
+    "step": "_record.annotations",
+    "tune": "_lab.tune",
+    "view": "_recording.view",
+    # torch's own names, so that a script changes one import.
+    "_dump_snapshot": "_record.history",
+    "_record_memory_history": "_record.history",
+    "_save_memory_usage": "viz",
+    "_save_segment_usage": "viz",
+    "_snapshot": "_record.history",
+}
 
 
-def _save_segment_usage(filename: str = "output.svg", snapshot: _Any = None) -> None:
-    """viz.save_segment_usage()."""
-    from memlab import viz
+def __getattr__(name):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(_import_module(f"memlab.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
 
-    viz.save_segment_usage(filename, snapshot)
 
-
-def _save_memory_usage(filename: str = "output.svg", snapshot: _Any = None) -> None:
-    """viz.save_memory_usage()."""
-    from memlab import viz
-
-    viz.save_memory_usage(filename, snapshot)
+def __dir__():
+    return [*globals(), *_HOMES]
 
 
 def load_ipython_extension(ipython: object) -> None:
@@ -89,43 +99,8 @@ def load_ipython_extension(ipython: object) -> None:
 
 
 __all__ = [
-    "CATEGORIES",
-    "Courtesy",
     "Error",
-    "Holder",
-    "LineProfiler",
-    "MemReporter",
-    "MemoryMonitor",
-    "MemorySnapshot",
-    "Recording",
     "SnapshotError",
-    "Table",
-    "backends",
-    "clear_global_line_profiler",
-    "convert",
-    "diff",
-    "dump_snapshot",
-    "explain",
-    "fit",
-    "holders",
-    "leaks",
-    "ledger",
-    "load",
     "load_ipython_extension",
-    "mark",
-    "merge",
-    "metrics",
-    "open",
-    "phase",
-    "profile",
-    "profile_every",
-    "record_memory_history",
-    "replay",
-    "report",
-    "set_target_gpu",
-    "snapshot",
-    "stats",
-    "step",
-    "tune",
-    "view",
+    *(name for name in _HOMES if not name.startswith("_")),
 ]

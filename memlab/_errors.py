@@ -4,7 +4,6 @@ This file imports nothing, so that memlab._core and its users can share it.  It 
 a common check of arguments, and the report of failures that must not raise.
 """
 
-import logging
 import sys
 import warnings
 
@@ -49,4 +48,7 @@ def tell(text: str) -> None:
     try:
         warnings.warn(f"memlab: {text}", RuntimeWarning, stacklevel=3)
     except Exception:
+        # Which import memlab alone need not wait for.
+        import logging
+
         logging.getLogger("memlab").warning("%s", text)

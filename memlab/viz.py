@@ -136,6 +136,11 @@ def save_memory_usage(
     _save(filename, snapshot, memory)
 
 
+# torch's own names.
+_save_segment_usage = save_segment_usage
+_save_memory_usage = save_memory_usage
+
+
 def _save(filename, snapshot, draw):
     taken = history.snapshot() if snapshot is None else snapshot
     _core.write_file(os.fspath(filename), draw(taken).encode())

@@ -4,39 +4,19 @@ A command is one file here, which owns its options and its work: add(commands) a
 to argparse, and run(options) returns the exit status.
 """
 
-import difflib
 import os
 import sys
+from importlib import import_module
 
-from memlab._cli import (
-    backends,
-    convert,
-    diff,
-    dump,
-    explain,
-    fit,
-    lines,
-    merge,
-    phantom,
-    program,
-    progress,
-    replay,
-    report,
-    run,
-    top,
-    tune,
-    variable,
-    view,
-)
+from memlab._cli import progress, variable
 from memlab._guard import guarded
 from memlab._text.arguments import Parser
 from memlab._version import __version__
 
-# In the order of their help.
-_COMMANDS = (
-    *(run, lines, report, merge, diff, replay, tune, explain, view, top, dump, convert),
-    fit,
-    *(phantom, backends),
+# In the order of their help; each is read when it is needed.
+_COMMANDS = tuple(
+    "run lines report merge diff replay tune explain view top dump convert fit phantom "
+    "backends".split()
 )
 # Commands that may run for seconds before any output.
 _LONG = {"report", "merge", "diff", "replay", "tune", "explain", "view", "convert", "dump"}
@@ -52,7 +32,7 @@ def main(argv=None) -> int:
 
 def _command(argv):
     if argv[:1] == ["phantom"]:
-        return phantom.run(argv[1:])
+        return _file_of("phantom").run(argv[1:])
     # These record by themselves, or need no recording.
     os.environ.pop(variable.NAME, None)
     options = parse(argv)
@@ -64,42 +44,49 @@ def _command(argv):
         progress.end()
 
 
-def _meant(word, names):
-    """What is told of WORD, which is none of the commands NAMES."""
+def _file_of(command):
+    return import_module(f"memlab._cli.{command}")
+
+
+def _meant(word):
+    """What is told of WORD, which is no command."""
     if word.endswith(".py") and os.path.isfile(word):
         return f"memlab: {word} is no command; did you mean memlab run {word}?"
     if os.path.exists(word):
         return f"memlab: {word} is no command; did you mean memlab report {word}?"
-    near = difflib.get_close_matches(word, names, 1)
+    import difflib
+
+    near = difflib.get_close_matches(word, _COMMANDS, 1)
     meant = f"did you mean {near[0]}; " if near else ""
-    return f"memlab: {word} is no command; {meant}there are {', '.join(names)}"
+    return f"memlab: {word} is no command; {meant}there are {', '.join(_COMMANDS)}"
 
 
 def parse(argv):
     """The options of ARGV, a list of str; .command is the name of its command."""
-    names = [command.__name__.rpartition(".")[2] for command in _COMMANDS]
-    if argv and not argv[0].startswith("-") and argv[0] not in names:
-        print(_meant(argv[0], names), file=sys.stderr)
+    word = argv[0] if argv else "-"
+    if not word.startswith("-") and word not in _COMMANDS:
+        print(_meant(word), file=sys.stderr)
         sys.exit(2)
     python = False
-    if argv[:1] == ["run"]:
-        argv, python = program.separate(argv, run.VALUES)
-    elif argv[:1] == ["lines"]:
-        argv, python = program.separate(argv, lines.VALUES)
-    elif argv[:1] == ["explain"]:
-        argv = explain.separate(argv)
-    options = _parser().parse_args(argv)
+    if word in ("run", "lines"):
+        from memlab._cli import program
+
+        argv, python = program.separate(argv, _file_of(word).VALUES)
+    elif word == "explain":
+        argv = _file_of(word).separate(argv)
+    options = _parser([word] if word in _COMMANDS else _COMMANDS).parse_args(argv)
     options.python = python
     return options
 
 
-def _parser():
+def _parser(names=_COMMANDS):
+    """The parser of the commands NAMES: the options of one alone need no other's file."""
     parser = Parser(
         prog="memlab",
         description="Shows where the GPU memory of a PyTorch training run goes.",
     )
     parser.add_argument("--version", action="version", version=f"memlab {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add(commands)
+    for name in names:
+        _file_of(name).add(commands)
     return parser

@@ -3,8 +3,6 @@
 import argparse
 import os
 
-from memlab._run.commands import is_python
-
 
 def add_device(command):
     command.add_argument(
@@ -42,6 +40,8 @@ def separate(argv, values):
     a GPU and is no file, else to none, as argparse would take the program for its value; and
     without the word python before a program; and whether that was there.  VALUES: options
     with a value of their own."""
+    from memlab._run.commands import is_python
+
     words = list(argv)
     at = 1
     while at < len(words) and words[at].startswith("-") and words[at] not in ("--", "-m"):

@@ -8,7 +8,6 @@ nothing.  The variable's value may be options of `memlab run`.
 
 import argparse
 import itertools
-import multiprocessing
 import os
 import shlex
 import sys
@@ -118,6 +117,8 @@ class Process:
         """Whether this process tells its first screen: of the others, those that a
         launcher numbered are told by their rank 0, and those by multiprocessing not.
         """
+        import multiprocessing
+
         alone = multiprocessing.parent_process() is None
         return alone and ("RANK" in os.environ or self._outputs.rank == "0")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 
 from memlab._errors import Error
@@ -37,6 +36,8 @@ def here(path: _Path) -> Iterator[tuple[_Path, str]]:
     if not is_uri(path):
         yield path, os.fsdecode(path)
         return
+    import tempfile
+
     uri = os.fsdecode(path)
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
         copy = os.path.join(folder, "recording")

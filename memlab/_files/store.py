@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 
 from memlab import _core
 
@@ -226,7 +225,7 @@ class Upload:
 
     def _by_temporary(self, store, key, before):
         """Uploads under a temporary name, then renames it to the key."""
-        temporary = f"{key}.memlab-{secrets.token_hex(6)}.tmp"
+        temporary = f"{key}.memlab-{os.urandom(6).hex()}.tmp"
         try:
             self._put(store, temporary, before)
             store.mv(temporary, key)

@@ -121,7 +121,7 @@ def _element(name: str, kind: str, data: bytes) -> bytes:
 
 def _deflated(data: bytes) -> bytes:
     """DATA, compressed for a browser's DecompressionStream("deflate-raw")."""
-    packer = zlib.compressobj(2, zlib.DEFLATED, -15)
+    packer = zlib.compressobj(1, zlib.DEFLATED, -15)
     return packer.compress(data) + packer.flush()
 
 

@@ -245,3 +245,8 @@ def dump_snapshot(
         _tell_owners()
     skipped = [] if extras else _skipped
     _recording().write_pickle(os.fspath(filename), bool(extras), skipped)
+
+
+# torch's own names.
+_snapshot = snapshot
+_dump_snapshot = dump_snapshot

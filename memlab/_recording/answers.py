@@ -1,21 +1,16 @@
 """The questions that a recording answers, in Python.
 
 memlab.Recording has them of a file, memlab.MemorySnapshot of what it recorded itself.  The
-core has the figures, and other rooms the words: nothing here computes.
+core has the figures, and other rooms the words: nothing here computes.  What most programs
+do not ask is imported where it is asked.
 """
 
 from __future__ import annotations
 
 import os
 
-from memlab._compare import diff as _diff
-from memlab._compare import merge as _merge
 from memlab._errors import Error
 from memlab._export.table import Table
-from memlab._lab import explain as _explain
-from memlab._lab import replay as _replay
-from memlab._lab import tune as _tune
-from memlab._recording import picture, view
 from memlab._report import modules as _modules
 from memlab._report import oom as _oom
 from memlab._report import peaks, report
@@ -188,7 +183,9 @@ class Answers:
         Returns a dict, described in docs/REPORT.md.  Empty if the recording does not say
         of which processes it is.  Raises the errors of data().
         """
-        return _merge.ranks(self.data())
+        from memlab._compare import merge
+
+        return merge.ranks(self.data())
 
     def diff(
         self,
@@ -202,7 +199,9 @@ class Answers:
     ) -> Diff:
         """How the memory of another run, the later one, differs: memlab.diff(self, other).
         """
-        return _diff.diff(
+        from memlab._compare import diff
+
+        return diff.diff(
             self, other, at=at, ranks=ranks, device=device, lines=lines, html=html
         )
 
@@ -216,7 +215,9 @@ class Answers:
         rank: int | None = None,
     ) -> Replay:
         """What the run would need under other allocator settings: memlab.replay(self)."""
-        return _replay.replay(
+        from memlab._lab import replay
+
+        return replay.replay(
             self, conf, memory, memory_fraction=memory_fraction, device=device, rank=rank
         )
 
@@ -228,7 +229,9 @@ class Answers:
         rank: int | None = None,
     ) -> Explanation:
         """Why the peak is what it is, and what to change: memlab.explain(self)."""
-        return _explain.explain(self, memory, device=device, rank=rank)
+        from memlab._lab import explain
+
+        return explain.explain(self, memory, device=device, rank=rank)
 
     def tune(
         self,
@@ -238,10 +241,14 @@ class Answers:
         rank: int | None = None,
     ) -> Tune:
         """The allocator settings that reserve least: memlab.tune(self)."""
-        return _tune.tune(self, memory, device=device, rank=rank)
+        from memlab._lab import tune
+
+        return tune.tune(self, memory, device=device, rank=rank)
 
     def view(self, out: _Path | None = None) -> str:
         """Writes the page of the recording, and returns its path: memlab.view(self)."""
+        from memlab._recording import view
+
         return view.view(self, out)
 
     def html(self) -> str:
@@ -249,6 +256,8 @@ class Answers:
 
         Raises the errors of data().
         """
+        from memlab._recording import view
+
         return b"".join(view.page_of(self.data())).decode()
 
     def save(self, path: _Path) -> None:
@@ -260,6 +269,8 @@ class Answers:
         self.data().write_pickle(os.fspath(path), True)
 
     def __repr__(self) -> str:
+        from memlab._recording import picture
+
         name = f"memlab.{type(self).__name__}"
         of = "" if self.path is None else f" {self.path!r}"
         try:
@@ -271,6 +282,8 @@ class Answers:
         """What a notebook shows: the first screen and a picture; None if nothing is
         recorded.
         """
+        from memlab._recording import picture
+
         try:
             return picture.html(self.data())
         except Error:

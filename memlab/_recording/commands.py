@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 
-from memlab._export import export
 from memlab._files import load, merged
-from memlab._recording import view
 from memlab._report import first_screen, parts, peaks
 from memlab._report import report as _report
 from memlab._report.answer import Answer
@@ -116,6 +114,9 @@ def convert(
     does not have and for a missing package, ValueError for another format, table or
     device, OSError, and what memlab.open() and MemorySnapshot.data() raise.
     """
+    from memlab._export import export
+    from memlab._recording import view
+
     path = os.fsdecode(out)
     # Fails before a long file is read.
     to = to or export.format_of(path)

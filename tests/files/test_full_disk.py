@@ -454,7 +454,7 @@ def no_memory(tmp_path_factory):
 def test_an_allocation_that_fails_alone(name, no_memory, tmp_path):
     """Of memlab's, or of CPython, which may lose the exception of one."""
     done = subprocess.run(
-        [sys.executable, "-c", FAILING, "59", *arguments(name, tmp_path)],
+        [sys.executable, "-c", FAILING, "23", *arguments(name, tmp_path)],
         env={
             **os.environ,
             "LD_PRELOAD": str(no_memory),

@@ -11,10 +11,11 @@ held = [torch.empty(1000, device="cuda"), torch.empty(1000)]
 
 if len(sys.argv) > 2:
     import memlab
+    from memlab import _core
 
     recorders = [memlab.MemorySnapshot(source=name).start() for name in ("cuda", "cpu")]
     memlab.record_memory_history()
-    script = memlab._record.history._core.Script()
+    script = _core.Script()
     recorders.append(memlab.MemorySnapshot(source="script").start())
 
 held += [torch.empty(1000, device="cuda"), torch.empty(1000)]

@@ -7,6 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import memlab
+from memlab import _core
 
 
 class Numbers(Dataset):
@@ -83,7 +84,7 @@ def check_child_records_nothing(recorder):
 def check_forks_beside_busy_threads():
     """No lock that a recording thread holds may hang the child."""
     halt = threading.Event()
-    script = memlab._record.history._core.Script()
+    script = _core.Script()
     script.emit("segment_alloc", 1 << 30, 1 << 21)
 
     def record():

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import memlab
+from memlab._native import sources
 
 MIB = 1 << 20
 
@@ -23,7 +24,7 @@ def checked(where):
 
 def pool_ids(recorder):
     """The pool of each allocation so far, by address: the newest."""
-    recording = recorder._freeze(memlab._native.sources.dialect_keys() | 0x04)
+    recording = recorder._freeze(sources.dialect_keys() | 0x04)
     trace = recording.to_dict()["device_traces"][0]
     return {e["addr"]: e["pool_id"] for e in trace if e["action"] == "alloc"}
 

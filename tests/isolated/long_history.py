@@ -13,6 +13,7 @@ import sys
 
 import memlab
 from memlab import _core
+from memlab._native import sources
 
 MIB = 1 << 20
 SEGMENT = 20 * MIB
@@ -85,7 +86,7 @@ class Model:
 
 def newest(snapshot, keys, size, emitted):
     """KEYS of the events that SNAPSHOT of SIZE entries holds, our walks' own aside."""
-    recording = snapshot._freeze(memlab._native.sources.dialect_keys() | POOL_ID)
+    recording = snapshot._freeze(sources.dialect_keys() | POOL_ID)
     trace = recording.to_dict()["device_traces"][0]
     assert len(trace) == size or len(trace) >= emitted, (len(trace), size, emitted)
     assert recording.counts(0)["dropped_events"] == 0, recording.counts(0)

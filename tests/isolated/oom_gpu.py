@@ -53,6 +53,7 @@ def child(times, folder):
     snapshot = None
     if folder:
         import memlab
+        from memlab._files import load
 
         snapshot = memlab.MemorySnapshot(on_oom=folder).start()
     errors, seconds, at = [], 0.0, None
@@ -75,7 +76,7 @@ def child(times, folder):
             assert answer["at"][f"{name}_bytes"] == at[name], (name, answer["at"], at)
         assert answer["mismatches"] == 0
         (last,) = Path(folder).glob("*_last.pickle")
-        answer = memlab._files.load.read_recording(str(last)).oom(0)
+        answer = load.read_recording(str(last)).oom(0)
     print(json.dumps({
         "errors": errors,
         "ms": 1000 * seconds / times,

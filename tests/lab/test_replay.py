@@ -15,6 +15,7 @@ from rank_files import snapshot as ranks_snapshot
 import memlab
 from memlab import _answers
 from memlab._cli import main
+from memlab._files import load
 from memlab._lab import replay
 from memlab._report import parts as _report_parts
 
@@ -330,7 +331,7 @@ def test_the_answer(file):
     check(answer, _answers.Replay)
     assert answer["memory_bytes"] == answer["devices"][0]["memory_bytes"] == 100 * MIB
     assert answer["devices"][0]["name"] == "cuda:0"
-    assert answer == memlab.replay(memlab._files.load.read_recording(file), None, 100 * MIB)
+    assert answer == memlab.replay(load.read_recording(file), None, 100 * MIB)
     check(memlab.replay(file), _answers.Replay)
 
 

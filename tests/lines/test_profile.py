@@ -16,6 +16,7 @@ import scripted_lines
 from printed_tables import rows
 
 import memlab
+from memlab._native import devices
 
 PRELUDE = """
 import asyncio, functools, os, sys, threading, warnings
@@ -390,7 +391,8 @@ for size in (1, 2, 3, 4):
 def test_the_target_before_within_and_after(run):
     out, _ = run(
         """
-script = memlab._core.Script()
+from memlab import _core
+script = _core.Script()
 script.emit("segment_alloc", 1 << 50, 64 << 20, device=1)
 script.emit("alloc", 1 << 50, 64 << 20, device=1)
 
@@ -429,7 +431,8 @@ def test_cleared(run):
 def test_a_program_runs_on_where_memlab_cannot_profile(run):
     out, err = run(
         """
-memlab._native.sources.ensure = lambda name: 1 / 0
+from memlab._native import sources
+sources.ensure = lambda name: 1 / 0
 @memlab.profile
 def one(): return 1
 @memlab.profile
@@ -485,7 +488,7 @@ columns = ("active_bytes.all.peak", "calls")
 
 
 def test_without_a_gpu_the_host_memory_is_shown_and_said(run, torch):
-    if torch.version.cuda is not None and memlab._native.devices.gpu_present():
+    if torch.version.cuda is not None and devices.gpu_present():
         pytest.skip("there is a GPU here")
     out, err = run(
         """

@@ -13,6 +13,7 @@ import sys
 import torch
 
 import memlab
+from memlab import _core
 
 SIZES = (1, 300, 512, 70_000, 1 << 20, (1 << 20) + 1, 3 << 20, 11 << 20, 45 << 20, 90 << 20)
 
@@ -70,7 +71,7 @@ def profiled(lines):
     profiler = memlab.LineProfiler(names["body"])
     with profiler:
         names["body"]()
-    columns = tuple(memlab._core.COLUMNS)
+    columns = tuple(_core.COLUMNS)
     rows = {row[0]: row[3] for row in profiler._rows(0, columns)}
     return [dict(zip(columns, rows[2 + i])) for i in range(len(lines))]
 
@@ -97,7 +98,7 @@ def main():
                 compared += 1
                 moved |= {name} if value else set()
     print(compared, "figures compared")
-    print("zero:", *sorted(set(memlab._core.COLUMNS) - moved))
+    print("zero:", *sorted(set(_core.COLUMNS) - moved))
 
 
 main()

@@ -127,8 +127,9 @@ def check_merged(merged, own):
 def main(rank, folder, store):
     # Not above: a process that is forked of one that has it records nothing.
     import memlab
+    from memlab._native import devices
 
-    on_gpu = not memlab._native.devices.under_phantom()
+    on_gpu = not devices.under_phantom()
     dist.init_process_group(
         "nccl" if on_gpu else "gloo", rank=rank, world_size=2, init_method=store
     )

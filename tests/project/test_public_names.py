@@ -1,7 +1,10 @@
 """Every public name has a docstring and a signature, and stubs say what modules have."""
 
 import ast
+import importlib
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,34 @@ def test_all_is_what_there_is():
     public = {n for n in vars(memlab) if not n.startswith("_")}
     modules = {n for n in public if inspect.ismodule(getattr(memlab, n))}
     assert public - modules == set(memlab.__all__)
+
+
+def test_the_stub_of_memlab_names_the_files_that_are_read():
+    tree = ast.parse((PACKAGE / "__init__.pyi").read_text())
+    stub = {
+        alias.name: getattr(importlib.import_module(node.module), alias.name)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    stub["load_ipython_extension"] = memlab.load_ipython_extension
+    (listed,) = (node.value for node in tree.body if isinstance(node, ast.Assign))
+    assert set(ast.literal_eval(listed)) == set(memlab.__all__)
+    assert set(memlab.__all__) <= set(stub)
+    assert {name: getattr(memlab, name) for name in stub} == stub
+
+
+def test_a_name_that_memlab_lacks_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'memlab' has no attribute 'peek'"):
+        memlab.peek
+
+
+def test_importing_memlab_reads_little_of_it():
+    program = "import sys, memlab; print(*(n for n in sys.modules if 'memlab' in n))"
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert set(loaded.split()) == {
+        *("memlab", "memlab._core", "memlab._errors", "memlab._version")
+    }
 
 
 @pytest.mark.parametrize(("name", "thing"), list(public_callables()))

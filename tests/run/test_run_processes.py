@@ -316,7 +316,7 @@ assert os.waitpid(child, 0)[1] == 0
 held = torch.empty(20 << 20, dtype=torch.uint8, device="cuda")
 print(waiting.stop().peak()["peak"]["allocated_bytes"])
 for name in "child.mlab", "parent.mlab":
-    print(memlab._report.peaks.peak(memlab._files.load.read_recording(name))["peak"]["allocated_bytes"])
+    print(memlab.open(name).peak()["peak"]["allocated_bytes"])
 """, warm=False)
     assert done.stdout.split("\n") == [
         f"{10 * MIB} True",

@@ -91,6 +91,9 @@ void ml_ledger_load(ml_ledger *ledger, const ml_ledger_image *image);
 int ml_ledger_apply(ml_ledger *ledger, ml_event *event);
 /* Likewise of a ledger whose totals no other thread reads: they are not published. */
 int ml_ledger_follow(ml_ledger *ledger, ml_event *event);
+/* For who knows the COUNT EVENTS from the next one on: fetches what some of them will read,
+ * as blocks lie all over memory. */
+void ml_ledger_expect(const ml_ledger *ledger, const ml_event *events, size_t count);
 
 /* Undoes EVENT in a ledger of segments alone: a released segment exists again, a new
  * one is removed.  Free memory of a pool is unmapped in one piece, however it was

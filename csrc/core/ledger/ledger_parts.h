@@ -1,5 +1,5 @@
-/* Internals of a ledger, shared by ledger.c (events), ledger_seed.c (the state before
- * the first) and ledger_image.c (copies). */
+/* Internals of a ledger, shared by ledger.c (events), ledger_expect.c (those to come),
+ * ledger_seed.c (the state before the first) and ledger_image.c (copies). */
 #ifndef ML_LEDGER_PARTS_H
 #define ML_LEDGER_PARTS_H
 

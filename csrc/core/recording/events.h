@@ -125,6 +125,14 @@ ml_event_cursor_at(ml_event_cursor *cursor, size_t i)
     return &cursor->at[i - cursor->first];
 }
 
+/* How many of the COUNT events lie behind each other from I on, which was got last. */
+static inline size_t
+ml_event_cursor_left(const ml_event_cursor *cursor, size_t i, size_t count)
+{
+    size_t left = cursor->count - (i - cursor->first);
+    return left < count - i ? left : count - i;
+}
+
 /* ---- A member of many ---- */
 
 /* MEMBER of the events from FIRST on, which is a multiple of ML_EVENTS_CHUNK, of COUNT in all.

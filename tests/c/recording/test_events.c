@@ -63,6 +63,14 @@ packed(const ml_event *events, size_t count)
     return result;
 }
 
+/* The rest of its chunk lies behind event I. */
+static bool
+left_behind(const ml_event_cursor *cursor, size_t i, size_t count)
+{
+    size_t end = (i / ML_EVENTS_CHUNK + 1) * ML_EVENTS_CHUNK;
+    return ml_event_cursor_left(cursor, i, count) == (end < count ? end : count) - i;
+}
+
 /* By index, forwards, backwards, and as an array again. */
 static bool
 holds(ml_events *events, const ml_event *all, size_t count)
@@ -74,6 +82,7 @@ holds(ml_events *events, const ml_event *all, size_t count)
         ml_event event = ml_events_at(events, i);
         right = right && same(&event, &all[i]) &&
                 same(ml_event_cursor_at(&cursor, i), &all[i]) &&
+                left_behind(&cursor, i, count) &&
                 ml_events_addr(events, i) == all[i].addr &&
                 ml_events_unused(events, i) == all[i].unused &&
                 ml_events_flags(events, i) == all[i].flags;

@@ -7,6 +7,9 @@
 #include "analysis/attribution/forward_match.h"
 #include "base/base.h"
 
+/* Steps are looked up from the last such event on, as most have none nearby. */
+#define STRIDE 1024
+
 /* From an event on. */
 typedef struct step_begin {
     size_t event;
@@ -19,6 +22,7 @@ typedef struct timeline {
     step_begin *steps; /* owned; by event, of which the first is 0 */
     size_t step_count;
     size_t step_capacity;
+    uint32_t *begun; /* owned; the steps begun before every STRIDE-th event */
 } timeline;
 
 _Static_assert(ML_PHASE_COUNT <= ML_MARK_PHASE + 1, "a phase has no mark");
@@ -61,6 +65,20 @@ begin_step(timeline *line, size_t event, uint32_t step)
         line->steps[line->step_count++] = (step_begin){event, step};
     }
     return error;
+}
+
+static int
+number_steps(timeline *line, size_t events)
+{
+    size_t step = 0;
+    line->begun = ml_alloc((events / STRIDE + 2) * sizeof(uint32_t));
+    for (size_t i = 0; line->begun != NULL && i < events / STRIDE + 2; i++) {
+        while (step < line->step_count && line->steps[step].event < i * STRIDE) {
+            step++;
+        }
+        line->begun[i] = (uint32_t)step;
+    }
+    return line->begun != NULL ? 0 : ML_ENOMEM;
 }
 
 /* The first mark of the end of a step from note FIRST on; note_count: none. */
@@ -227,6 +245,9 @@ make_timeline(ml_causes *causes, size_t device)
     if (error == 0) {
         error = follow_events(&w, device);
     }
+    if (error == 0) {
+        error = number_steps(line, trace->event_count);
+    }
     ml_free(passes);
     ml_free(w.threads);
     return error;
@@ -285,6 +306,7 @@ ml_causes_free(ml_causes *causes)
     for (size_t d = 0; causes->devices != NULL && d < causes->device_count; d++) {
         ml_free(causes->devices[d].marks);
         ml_free(causes->devices[d].steps);
+        ml_free(causes->devices[d].begun);
         ml_free(causes->devices[d].allocates);
     }
     ml_free(causes->devices);
@@ -435,9 +457,12 @@ uint32_t
 ml_causes_step(const ml_causes *causes, size_t device, size_t index)
 {
     const timeline *line = &causes->devices[device];
-    size_t low;
-    ML_SEARCH(low, line->step_count, line->steps[low].event <= index);
-    return line->steps[low - 1].step;
+    const uint32_t *begun = &line->begun[index / STRIDE];
+    const step_begin *steps = &line->steps[begun[0]];
+    size_t more;
+    ML_SEARCH(more, begun[1] - begun[0], steps[more].event <= index);
+    /* The first step begins with event 0. */
+    return steps[(ptrdiff_t)more - 1].step;
 }
 
 enum ml_phase

@@ -79,10 +79,14 @@ typedef struct most {
 static void
 look_through(const ml_sites *sites, span in, unsigned phase, most *out)
 {
+    const ml_analysis *analysis = sites->analysis;
     for (size_t i = in.first; i < in.last; i++) {
+        if (phase != NAMED &&
+            ml_causes_phase(analysis->causes, analysis->device, i) != phase) {
+            continue;
+        }
         const ml_lifetime *begun = ml_sites_begun(sites, i);
-        if (begun != NULL && (phase == NAMED || ml_sites_phase(sites, i) == phase) &&
-            (!out->found || begun->allocated > out->bytes)) {
+        if (begun != NULL && (!out->found || begun->allocated > out->bytes)) {
             *out = (most){true, begun->allocated, i + 1};
         }
     }

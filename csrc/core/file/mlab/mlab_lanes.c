@@ -132,7 +132,6 @@ keep_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
     }
     check_sizes(reader, event);
     if (reader->writer != NULL) {
-        event->time = mlab_unix_ns(reader, event->time);
         ml_event_writer_keep(reader->writer);
     }
 }

@@ -121,6 +121,7 @@ mlab_follow_memory(mlab_reader *reader, unsigned device, ml_event *events, size_
 {
     ml_ledger *ledger = reader->ledgers[device];
     for (size_t i = 0; i < count; i++) {
+        ml_ledger_expect(ledger, &events[i], count - i);
         complete(ledger, &events[i]);
     }
 }
@@ -129,6 +130,7 @@ int
 mlab_pack_events(mlab_reader *reader, unsigned device)
 {
     ml_event_writer *writer = reader->writer;
+    mlab_tell_times(reader, writer->window, writer->count);
     mlab_follow_memory(reader, device, writer->window, writer->count);
     return ml_event_writer_flush(writer);
 }

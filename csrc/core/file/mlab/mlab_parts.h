@@ -164,6 +164,8 @@ uint64_t mlab_index_of(const mlab_reader *reader, unsigned device, uint64_t ordi
 /* After all clocks were read, before times are asked for. */
 void mlab_sort_clocks(mlab_reader *reader);
 uint64_t mlab_unix_ns(mlab_reader *reader, uint64_t ticks);
+/* The times of COUNT EVENTS become unix ns. */
+void mlab_tell_times(mlab_reader *reader, ml_event *events, size_t count);
 /* After all records were read: times become unix ns, tags get their places.  0 or
  * ML_ENOMEM, as of the next. */
 int mlab_finish_times(mlab_reader *reader);

@@ -87,6 +87,14 @@ mlab_unix_ns(mlab_reader *reader, uint64_t ticks)
     return before ? low->unix_ns - rise : low->unix_ns + rise;
 }
 
+void
+mlab_tell_times(mlab_reader *reader, ml_event *events, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        events[i].time = mlab_unix_ns(reader, events[i].time);
+    }
+}
+
 /* Steps are numbered per process; a recording's begin with 0. */
 static int
 finish_notes(mlab_reader *reader)
@@ -125,10 +133,7 @@ mlab_finish_times(mlab_reader *reader)
     mlab_sort_clocks(reader);
     for (size_t d = 0; reader->writer == NULL && d < recording->device_count; d++) {
         ml_device_trace *trace = &recording->devices[d];
-        for (size_t i = 0; i < trace->event_count; i++) {
-            ml_event *event = &trace->events.plain[i];
-            event->time = mlab_unix_ns(reader, event->time);
-        }
+        mlab_tell_times(reader, trace->events.plain, trace->event_count);
     }
     int result = finish_notes(reader);
     for (size_t i = 0; i < reader->tag_count && !reader->ordered; i++) {

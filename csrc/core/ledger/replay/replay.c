@@ -39,6 +39,9 @@ ml_replay_next(ml_replay *replay)
     if (told == NULL) {
         return NULL;
     }
+    ml_ledger_expect(replay->ledger, told,
+                     ml_event_cursor_left(&replay->cursor, replay->position,
+                                          replay->start->trace->event_count));
     replay->event = *told;
     replay->position++;
     replay->fits = ml_ledger_follow(replay->ledger, &replay->event) == ML_LEDGER_FITS;

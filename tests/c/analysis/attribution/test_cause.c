@@ -311,6 +311,38 @@ test_phases_and_steps(void)
     tear_down(&f);
 }
 
+/* Steps that begin anywhere: close together, or none for long. */
+static void
+test_many_steps(void)
+{
+    static const size_t begins[] = {1, 3, 1022, 1024, 1026, 2048, 4095, 4097, 5000};
+    static const size_t changes = sizeof(begins) / sizeof(*begins);
+    static ml_event events[5003];
+    const size_t count = sizeof(events) / sizeof(*events);
+    static fixture f;
+    ml_causes *causes;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t optimizer = add_stack(&f, line, "torch/optim/sgd.py", 1, "step");
+    for (size_t i = 0, next = 0; i < count; i++) {
+        bool last = next < changes && i + 1 == begins[next];
+        events[i] = (ml_event){.addr = BASE,
+                               .size = 4096,
+                               .stack = last ? optimizer : line,
+                               .action = ML_ACTION_ALLOC};
+        next += last;
+    }
+    f.made.device.events.plain = events;
+    f.made.device.event_count = count;
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
+    for (size_t i = 0, step = 0; i < count; i++) {
+        step += step < changes && i == begins[step];
+        CHECK_INT(ml_causes_step(causes, 0, i), step);
+    }
+    ml_causes_free(causes);
+    tear_down(&f);
+}
+
 /* The number that an operation's node took shows at its result, whatever came first. */
 static void
 test_segments_and_frees_before_a_result(void)
@@ -545,6 +577,7 @@ main(void)
     RUN(test_bounds);
     RUN(test_nodes_that_nodes_make);
     RUN(test_phases_and_steps);
+    RUN(test_many_steps);
     RUN(test_segments_and_frees_before_a_result);
     RUN(test_threads_beside);
     RUN(test_what_a_pass_frees);
