@@ -14,6 +14,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from viewer_state import address_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -338,7 +339,7 @@ def open_page(chromium, tmp_path):
             if message.type == "error"
             else None,
         )
-        hash_text = "" if state is None else "#" + json.dumps(state)
+        hash_text = "" if state is None else address_of(state)
         page.goto(path.as_uri() + hash_text)
         page.wait_for_selector("html[data-ready]")
         return page
