@@ -7,7 +7,6 @@ and page writer.  One browser serves all tests of a session.
 import bisect
 import gzip
 import html.parser
-import json
 import pickle
 import random
 import shutil
