@@ -37,11 +37,21 @@ def _command(argv):
     os.environ.pop(variable.NAME, None)
     options = parse(argv)
     if options.command in _LONG:
-        progress.begin(options.command)
+        progress.begin(options.command, _read_by(options))
     try:
-        return options.run(options)
+        status = options.run(options)
     finally:
         progress.end()
+    if not status:
+        progress.keep()
+    return status
+
+
+def _read_by(options):
+    """The arguments that may be files which the command reads."""
+    known = vars(options)
+    values = [known.get(name) for name in ("file", "files", "before", "after")]
+    return [path for v in values for path in (v if isinstance(v, list) else [v])]
 
 
 def _file_of(command):

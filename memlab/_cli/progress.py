@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterable
+
+from memlab._cli import speeds
 
 # Seconds before the first line, and between updates.
 DELAY, EVERY = 2.0, 1.0
@@ -13,12 +16,24 @@ DELAY, EVERY = 2.0, 1.0
 class Progress:
     """After DELAY seconds, says that WHAT is in progress and for how long, until end().
     Does nothing if STREAM is no terminal.
+
+    expected: seconds that it will take in all, about; None: not known.  took: seconds up to
+    end(); None before, and without a line.
     """
 
-    def __init__(self, what: str, stream, delay: float = DELAY, every: float = EVERY) -> None:
+    def __init__(
+        self,
+        what: str,
+        stream,
+        delay: float = DELAY,
+        every: float = EVERY,
+        expected: float | None = None,
+    ) -> None:
         self._what = what
         self._stream = stream
         self._waits = delay, every
+        self._expected = expected
+        self.took: float | None = None
         self._began = time.monotonic()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -30,11 +45,16 @@ class Progress:
         delay, every = self._waits
         said = False
         while not self._ended.wait(every if said else delay):
-            seconds = int(time.monotonic() - self._began)
-            self._write(f"\rmemlab: {self._what} ... {seconds} s")
+            self._write(f"\r\033[K{self._line(time.monotonic() - self._began)}")
             said = True
         if said:
             self._write("\r\033[K")
+
+    def _line(self, seconds):
+        said = f"memlab: {self._what} ... {int(seconds)} s"
+        left = 0 if self._expected is None else round(self._expected - seconds)
+        # An estimate that was too short says nothing more.
+        return f"{said}, about {left} s left" if left > 0 else said
 
     def _write(self, text):
         try:
@@ -49,20 +69,32 @@ class Progress:
         # Once: where memory runs out in set(), its lock may stay taken.
         thread, self._thread = self._thread, None
         if thread is not None:
+            self.took = time.monotonic() - self._began
             self._ended.set()
             thread.join()
 
 
 _current: Progress | None = None
+_reads = "", 0  # the command, and how many bytes
 
 
-def begin(what: str) -> None:
-    """Begins the line of this process's one command."""
-    global _current
-    _current = Progress(what, sys.stderr)
+def begin(what: str, paths: Iterable[object] = ()) -> None:
+    """Begins the line of this process's one command, which reads PATHS: for as many bytes
+    it will take as long as it took the last time."""
+    global _current, _reads
+    _reads = what, speeds.size_of(paths) if sys.stderr.isatty() else 0
+    _current = Progress(what, sys.stderr, expected=speeds.seconds(*_reads))
 
 
 def end() -> None:
     """Ends the line before other output."""
     if _current is not None:
         _current.end()
+
+
+def keep() -> None:
+    """After success: how long it took up to the end of its line is kept for the next time,
+    if that is long enough to be told."""
+    took = None if _current is None else _current.took
+    if took is not None and took > DELAY:
+        speeds.keep(*_reads, took)

@@ -82,9 +82,11 @@ class Chart:
     def _rows(self) -> Iterator[str]:
         for name, line in sorted(self._lines.items()):
             most = max(count for _, count in line) or 1
-            last = line[-1][0] or 1.0
+            # From its first sample: before that there is nothing to show.
+            begin = line[0][0]
+            span = line[-1][0] - begin or 1.0
             points = " ".join(
-                f"{_WIDTH * at / last:.1f},{_HEIGHT - (_HEIGHT - 2) * count / most:.1f}"
+                f"{_WIDTH * (at - begin) / span:.1f},{_HEIGHT - (_HEIGHT - 2) * count / most:.1f}"
                 for at, count in line
             )
             yield (

@@ -230,13 +230,12 @@ const memlabBands = (() => {
 
   /* ---- pixels ---- */
 
-  /* The colours of a picture: for each group SHADES fills, as many edges, and its rest,
-   * then those of what a search does not find.  Packed. */
-  function palette(model, d, scheme, page) {
-    const { mix, pack, group } = memlabColors;
-    const names = model.devices[d].groups[scheme];
-    const make = (of) => Uint32Array.from({ length: names.length * SHADES }, (_, i) =>
-      pack(of(group(model, d, scheme, Math.floor(i / SHADES)), i % SHADES)));
+  /* The colours of a picture: for each of COLORS, its groups', SHADES fills, as many
+   * edges, and its rest, then those of what a search does not find.  Packed. */
+  function palette(colors, page) {
+    const { mix, pack } = memlabColors;
+    const make = (of) => Uint32Array.from({ length: colors.length * SHADES }, (_, i) =>
+      pack(of(colors[Math.floor(i / SHADES)], i % SHADES)));
     const shade = (color, s) => s === 0 ? color
       : mix(color, s === 1 ? "#000000" : "#ffffff", 0.92);
     const faint = (color) => mix(color, page.canvas, 0.22);
@@ -253,15 +252,17 @@ const memlabBands = (() => {
     };
   }
 
+  function isHit(hits, rows, r) {
+    return hits.kinds[rows.kind[r]] !== 0 || hits.matches(rows, r);
+  }
+
   /* Fill and edge of each band.  HITS, the shell's answer to a search or null, dims
    * what does not match; CHOSEN are ids that stand out. */
   function look(bands, colors, hits, chosen) {
     const fill = new Uint32Array(bands.count);
     const edge = new Uint32Array(bands.count);
     for (let b = 0; b < bands.count; b++) {
-      const rows = bands.rows[b];
-      const r = bands.row[b];
-      const dim = hits !== null && hits.kinds[rows.kind[r]] === 0 && !hits.matches(rows, r);
+      const dim = hits !== null && !isHit(hits, bands.rows[b], bands.row[b]);
       const at = bands.group[b] * SHADES + bands.id[b] % SHADES;
       fill[b] = dim ? colors.dimFill[at] : colors.fill[at];
       edge[b] = dim ? colors.dimEdge[at] : colors.edge[at];

@@ -8,7 +8,7 @@
 "use strict";
 
 const memlabData = (() => {
-  const FORMAT = 3;
+  const FORMAT = 4;
   const TILE_COLUMNS = 4096;
   const BLOB_INTEGRALS = 64;
   const SCHEMES = ["category", "module", "line", "size"];

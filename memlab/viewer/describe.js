@@ -8,6 +8,7 @@ const memlabDescribe = (() => {
   const TOOLTIP_FRAMES = 10;
   /* A deeper stack would take seconds to lay out, and nobody reads it. */
   const STACK_FRAMES = 500;
+  const CUT_TAIL = 18;
 
   const { formatBytes, exactBytes, formatCount, formatTime, allocationName, plural,
           kindCategory, kindPlace, kindModule } = memlabNames;
@@ -28,6 +29,13 @@ const memlabDescribe = (() => {
     }
     element.append(...content);
     return element;
+  }
+
+  /* TEXT that is cut in the middle where there is no room: its end has the function.  Its
+   * letters must have one width, which the style sheet counts on. */
+  function cut(text) {
+    return make("span", { class: "cut" }, make("span", {}, text.slice(0, -CUT_TAIL)),
+                text.slice(-CUT_TAIL));
   }
 
   function swatch(color) {
@@ -240,6 +248,6 @@ const memlabDescribe = (() => {
     ];
   }
 
-  return { make, swatch, button, stackList, allocationFacts, allocationTip, eventParts,
+  return { make, cut, swatch, button, stackList, allocationFacts, allocationTip, eventParts,
            eventLinks, totalsText, oomText, segmentTip, segmentWords };
 })();

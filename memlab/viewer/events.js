@@ -182,7 +182,7 @@ const memlabEvents = (() => {
       cell("name", eventName(model, chunk, i)),
       cell("size", formatBytes(bytes)),
       cell("stream", formatCount(model.streams[events.stream[i]] ?? 0)),
-      cell("line", lineOf(model, chunk, i)),
+      cell("line", memlabDescribe.cut(lineOf(model, chunk, i))),
     ];
   }
 
@@ -269,7 +269,13 @@ const memlabEvents = (() => {
         row.style.top = `${box.scrollTop + (at - first) * ROW}px`;
         rows.push(row);
       }
-      spacer.style.height = `${tall()}px`;
+      const none = index.whole && index.total() === 0;
+      if (none) {
+        rows.push(make("div", { class: "row none", role: "option", "aria-selected": "false" },
+                       "No event matches. Esc clears the search; Action: all shows every "
+                       + "kind."));
+      }
+      spacer.style.height = `${none ? ROW : tall()}px`;
       spacer.replaceChildren(...rows);
       const about = index.whole ? "" : "about ";
       output.textContent = `${about}${formatCount(index.total())} of `
@@ -393,7 +399,7 @@ const memlabEvents = (() => {
         scanAll().catch(callbacks.error);
       }
       if (model.devices[d].events === 0) {
-        output.textContent = "This device has no events.";
+        output.textContent = "This device has no events: nothing was allocated on it.";
         spacer.replaceChildren();
         return;
       }

@@ -20,11 +20,14 @@ const memlabFinder = (() => {
     let turn = 0;
     let typing = 0;
 
-    function tell({ done, of, count: found, bytes }) {
+    function tell({ done, of, count: found, bytes, starts }) {
       const percent = done < of ? `, ${Math.floor(done / of * 100)} % searched` : "";
-      count.textContent = `${formatCount(found)} found${percent}`;
-      count.title = `${formatBytes(bytes)} in all`;
+      count.textContent = found === 0 && done >= of
+        ? "nothing found: try a function, a file or >10MiB"
+        : `${formatCount(found)} found, ${formatBytes(bytes)} in all${percent}`;
       stop.hidden = done >= of;
+      hits.starts = starts;
+      callbacks.found();
     }
 
     async function countAll() {
@@ -35,7 +38,8 @@ const memlabFinder = (() => {
         count.textContent = "";
         return;
       }
-      tell({ done: 0, of: model.devices[d].chunkCount, count: 0, bytes: 0 });
+      tell({ done: 0, of: model.devices[d].chunkCount, count: 0, bytes: 0,
+             starts: new Int32Array(0) });
       await memlabQuery.count(model, d, hits, tell, () => mine !== turn);
     }
 

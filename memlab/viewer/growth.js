@@ -6,7 +6,7 @@
 
 const memlabGrowth = (() => {
   const { formatBytes, formatCount, exactBytes, plural, allocationName } = memlabNames;
-  const { make } = memlabDescribe;
+  const { make, cut } = memlabDescribe;
   const B = memlabBreakdown;
 
   const STEPS_LISTED = 500;
@@ -60,7 +60,8 @@ const memlabGrowth = (() => {
         value: (row) => B.groupText(model, row.group).toLowerCase(),
         title: (row) => row.group.by === "line" ? B.lineText(model, row.group, true)
           : B.groupText(model, row.group),
-        cell: (row) => make("span", { class: "mono" }, B.groupText(model, row.group)) },
+        cell: (row) => make("span", { class: "mono" },
+                            cut(B.groupText(model, row.group))) },
       { id: "change", text: "Change", value: (row) => row.change,
         cell: (row) => make("span", { class: `change ${row.change}` }, row.change) },
       { id: "difference", text: "Difference", number: true,
@@ -96,7 +97,7 @@ const memlabGrowth = (() => {
         cell: (row) => categoryCell(model, row.kind),
         title: (row) => kindCategory(model, row.kind) },
       { id: "line", text: "Line", value: (row) => kindPlace(model, row.kind),
-        cell: (row) => make("span", { class: "mono" }, kindPlace(model, row.kind)),
+        cell: (row) => make("span", { class: "mono" }, cut(kindPlace(model, row.kind))),
         title: (row) => memlabNames.lineTitle(model, model.kinds.line[row.kind]) },
     ];
   }

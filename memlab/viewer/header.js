@@ -8,6 +8,7 @@ const memlabHeader = (() => {
   const { make } = memlabDescribe;
   /* The page's data names no more of them. */
   const OOMS_TOLD = 10000;
+  const DEVICE_LETTERS = 26;
 
   function deviceName(model, d) {
     const { name, index } = model.devices[d];
@@ -95,6 +96,85 @@ const memlabHeader = (() => {
     return lines.map((line) => make("p", {}, memlabNames.printable(line)));
   }
 
+  /* Whose the memory of a whole GPU is, in the words of the report. */
+  const GPU_LINES = [
+    ["torch_allocated", "torch: allocated"],
+    ["torch_pending_free", "torch: freed, waiting for another stream"],
+    ["torch_cached", "torch: reserved but not in use"],
+    ["outside_at_start", "this process outside torch, at the start"],
+    ["outside_first_step", "this process outside torch, added in the first step"],
+    ["outside_later", "this process outside torch, added later"],
+    ["other_processes", "other processes"],
+    ["driver", "driver"],
+    ["unknown", "unknown"],
+  ];
+
+  function gpuSummary({ gpu, gpu_reason: reason }) {
+    if (gpu === null) {
+      return reason === "" ? "" : `The whole GPU was not sampled: ${reason}`;
+    }
+    const of = gpu.total === undefined ? "" : ` of ${formatBytes(gpu.total)}`;
+    return `The whole GPU at the peak: ${formatBytes(gpu.used)}${of} used`;
+  }
+
+  function gpuTable({ gpu }) {
+    if (gpu === null) {
+      return [];
+    }
+    const free = gpu.total === undefined ? []
+      : [["free", Math.max(0, Number(gpu.total) - Number(gpu.used))]];
+    const rows = [...GPU_LINES.filter(([key]) => Number(gpu.lines[key] ?? 0) !== 0)
+      .map(([key, words]) => [words, Number(gpu.lines[key])]), ...free];
+    const most = Math.max(1, Number(gpu.total ?? gpu.used));
+    const apart = formatTime(Math.abs(gpu.after_us));
+    return [make("table", { class: "sums" },
+                 make("caption", {}, "The whole GPU at the peak; outside torch as sampled "
+                   + `${apart} ${gpu.after_us < 0 ? "before" : "after"} it`),
+                 make("tbody", {}, ...rows.map(([words, bytes]) => make(
+                   "tr", {}, make("th", { scope: "row" }, words),
+                   make("td", { class: "number", title: `${formatCount(bytes)} B` },
+                        formatBytes(bytes)),
+                   make("td", { class: "column-bar" },
+                        memlabTables.bar(bytes, most))))))];
+  }
+
+  /* Settings that torch has at first say nothing. */
+  const PLAIN = { max_split_size: -1, pinned_num_register_threads: 1 };
+
+  function isPlain([key, value]) {
+    return [false, "", 0, null].includes(value)
+      || (Array.isArray(value) && value.every((each) => each === 0))
+      || (Object.hasOwn(PLAIN, key) && PLAIN[key] === value);
+  }
+
+  function settingText([key, value]) {
+    return `${memlabNames.printable(key)}=${memlabNames.printable(String(value))}`;
+  }
+
+  function settingsSummary({ settings }) {
+    const conf = settings.find(([key]) => key.endsWith("ALLOC_CONF") || key === "conf");
+    const others = settings.filter((setting) => !isPlain(setting));
+    return settings.length === 0 ? ""
+      : conf !== undefined && conf[1] !== "" ? settingText(conf)
+        : others.length === 0 ? "allocator settings: torch's defaults"
+          : `allocator settings: ${others.map(settingText).join(", ")}`;
+  }
+
+  /* The whole GPU and the allocator's settings: one line, and more when it is opened. */
+  function machine(model, d) {
+    const device = model.devices[d];
+    const said = [gpuSummary(device), settingsSummary(device)].filter((text) => text !== "");
+    if (said.length === 0) {
+      return [];
+    }
+    const list = device.settings.map((setting) => make(
+      "li", { class: isPlain(setting) ? "quiet" : "" }, settingText(setting)));
+    return [make("details", {}, make("summary", {}, said.join(" · ")),
+                 make("div", { class: "machine" }, ...gpuTable(device),
+                      make("ul", { class: "mono", "aria-label": "Allocator settings" },
+                           ...list)))];
+  }
+
   /* One button a device, with its peak beside those of the others. */
   function strip(model, chosen, choose) {
     const most = model.devices.reduce(
@@ -105,11 +185,12 @@ const memlabHeader = (() => {
       bar.style.width = `${(bytes / most * 100).toFixed(2)}%`;
       return make("li", {}, make(
         "button", { type: "button", "aria-pressed": String(d === chosen),
-                    title: `peak ${formatCount(bytes)} B`, click: () => choose(d) },
-        make("span", { class: "device" }, deviceName(model, d)),
+                    title: `${deviceName(model, d)}, peak ${formatCount(bytes)} B`, click: () => choose(d) },
+        make("span", { class: "device" },
+             memlabNames.middle(deviceName(model, d), DEVICE_LETTERS)),
         make("span", { class: "track" }, bar), make("span", {}, formatBytes(bytes))));
     });
   }
 
-  return { deviceName, facts, verdict, warnings, strip };
+  return { deviceName, facts, verdict, machine, warnings, strip };
 })();

@@ -9,7 +9,7 @@ const memlabInspector = (() => {
   const EDGE = 4;
 
   const { formatBytes, formatCount, allocationName } = memlabNames;
-  const { make, button } = memlabDescribe;
+  const { make, cut, button } = memlabDescribe;
 
   /* ---- the pane ---- */
 
@@ -50,7 +50,8 @@ const memlabInspector = (() => {
 
   async function eventParts(model, d, event, callbacks) {
     if (event < 0 || model.devices[d].events === 0) {
-      return [make("p", {}, "Before the first event.")];
+      return [make("p", {}, "Before the first event: what was allocated when the recording "
+        + "began. Press . for the next event, p for the peak.")];
     }
     const chunk = await model.chunk(d, model.chunkOf(d, event));
     return memlabDescribe.eventParts(
@@ -76,7 +77,7 @@ const memlabInspector = (() => {
                     click: () => callbacks.change(
                       { search: memlabNames.lineWord(model, line) }) },
         make("strong", {}, formatBytes(lines[line])),
-        make("span", { class: "mono" }, memlabNames.linePlace(model, line))))];
+        make("span", { class: "mono" }, cut(memlabNames.linePlace(model, line)))))];
   }
 
   function create(element, callbacks) {

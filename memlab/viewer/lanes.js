@@ -5,25 +5,31 @@
 "use strict";
 
 const memlabLanes = (() => {
-  const LANE_LEFT = 212;
-  const LANE_MIN = 24;
+  /* Beside the lanes there is room for a name and figures, on a phone below one another. */
+  const BESIDE = { left: 212, least: 24, letters: 40 };
+  const BELOW = { left: 104, least: 36, letters: 13 };
+  const NARROW = 560;
   const LANE_MAX = 72;
   const LANE_GAP = 6;
   const LABEL_LINE = 15;
   const RIGHT = 12;
+  const NARROWEST = 3;
   const DIMMED = 0.25;
 
   const { formatBytes, formatCount } = memlabNames;
   const { holesOf } = memlabMemory;
 
   /* SELF is what is shown: { model, d, state, chunk, segments, hole, focus, cursor: { s,
-   * k }, x0, x1, lane }; the lanes keep its `lane`, their height. */
+   * k }, x0, x1, lane, scaled, most }; the lanes keep its `lane`, their height. */
   function create(self, canvas, stage) {
     const context = canvas.getContext("2d");
 
+    let room = BESIDE;
+
     function layout() {
       const count = Math.max(1, self.segments.length);
-      self.lane = Math.max(LANE_MIN, Math.min(LANE_MAX,
+      room = stage.clientWidth < NARROW ? BELOW : BESIDE;
+      self.lane = Math.max(room.least, Math.min(LANE_MAX,
                                               Math.floor(stage.clientHeight / count)));
     }
 
@@ -40,12 +46,18 @@ const memlabLanes = (() => {
     }
 
     function laneWidth() {
-      return stage.clientWidth - LANE_LEFT - RIGHT;
+      return stage.clientWidth - room.left - RIGHT;
+    }
+
+    /* Bytes of a whole lane: the largest segment's, or each its own. */
+    function laneBytes(segment) {
+      return self.scaled ? self.most : segment.bytes;
     }
 
     function laneX(segment, offset) {
-      const at = segment.bytes > 0 ? offset / segment.bytes : 0;
-      return LANE_LEFT + (at - self.x0) / (self.x1 - self.x0) * laneWidth();
+      const whole = laneBytes(segment);
+      const at = whole > 0 ? offset / whole : 0;
+      return room.left + (at - self.x0) / (self.x1 - self.x0) * laneWidth();
     }
 
     function draw() {
@@ -56,7 +68,7 @@ const memlabLanes = (() => {
         return;
       }
       const colors = memlabColors.page();
-      canvas.style.transform = `translateY(${stage.scrollTop}px)`;
+      canvas.style.height = `${height}px`;
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -74,7 +86,8 @@ const memlabLanes = (() => {
       if (self.segments.length === 0) {
         context.textAlign = "left";
         context.fillStyle = colors.quiet;
-        context.fillText("No memory is held after this event.", 16, 24);
+        context.fillText("No memory is held after this event. Press p for the peak.", 16,
+                         24);
       }
     }
 
@@ -99,12 +112,18 @@ const memlabLanes = (() => {
       const top = y + 2;
       const high = self.lane - LANE_GAP;
       drawLabel(segment, top, high, colors);
+      const left = Math.max(room.left, laneX(segment, 0));
+      const right = Math.min(room.left + laneWidth(), laneX(segment, segment.bytes));
+      if (right < left) {
+        return; /* a small one, left of what is zoomed to */
+      }
+      const wide = Math.max(NARROWEST, right - left);
       context.save();
       context.beginPath();
-      context.rect(LANE_LEFT, top, laneWidth(), high);
+      context.rect(left, top, wide, high);
       context.clip();
       context.fillStyle = segment.gone ? colors.canvas : colors.free;
-      context.fillRect(LANE_LEFT, top, laneWidth(), high);
+      context.fillRect(left, top, wide, high);
       for (let k = 0; k < segment.rows.length; k++) {
         drawBlock(segment, k, top, high, colors, hatch);
       }
@@ -120,7 +139,7 @@ const memlabLanes = (() => {
       context.strokeStyle = about ? colors.accent : colors.line;
       context.lineWidth = about ? 2 : 1;
       context.setLineDash(segment.gone ? [6, 4] : []);
-      context.strokeRect(LANE_LEFT + 0.5, top + 0.5, laneWidth() - 1, high - 1);
+      context.strokeRect(left + 0.5, top + 0.5, Math.max(1, wide - 1), high - 1);
       context.setLineDash([]);
       context.lineWidth = 1;
     }
@@ -129,20 +148,24 @@ const memlabLanes = (() => {
     function drawLabel(segment, top, high, colors) {
       const share = segment.bytes > 0
         ? Math.round(segment.used / segment.bytes * 100) : 0;
-      const more = segment.name === "" ? [] : [
+      const fate = segment.gone ? "given back" : segment.fresh ? "new" : `${share}%`;
+      const figures = `${formatBytes(segment.bytes)}  ${fate}`;
+      const name = segment.name === "" ? "blocks, end to end" : segment.name;
+      const more = room === BELOW ? [figures] : segment.name === "" ? [] : [
         memlabDescribe.segmentWords(segment),
         `stream ${formatCount(self.model.streams[segment.stream])}`];
       const count = Math.min(more.length, Math.max(0, Math.floor(high / LABEL_LINE) - 1));
       const line = top + high / 2 - count * LABEL_LINE / 2;
       context.textAlign = "left";
       context.fillStyle = isAbout(segment) ? colors.accent : colors.text;
-      context.fillText(segment.name === "" ? "blocks, end to end" : segment.name, 10, line);
+      context.fillText(memlabNames.middle(name, room.letters), 10, line);
       context.fillStyle = colors.quiet;
       more.slice(0, count).forEach((text, i) => context.fillText(
-        text, 10, line + (i + 1) * LABEL_LINE, LANE_LEFT - 18));
-      context.textAlign = "right";
-      const fate = segment.gone ? "given back" : segment.fresh ? "new" : `${share}%`;
-      context.fillText(`${formatBytes(segment.bytes)}  ${fate}`, LANE_LEFT - 8, line);
+        text, 10, line + (i + 1) * LABEL_LINE, room.left - 18));
+      if (room === BESIDE) {
+        context.textAlign = "right";
+        context.fillText(figures, room.left - 8, line);
+      }
     }
 
     function blockColor(row) {
@@ -159,7 +182,7 @@ const memlabLanes = (() => {
       const { rows } = self.chunk;
       const left = laneX(segment, segment.offsets[k]);
       const right = laneX(segment, segment.offsets[k] + rows.bytes[row]);
-      if (right < LANE_LEFT || left > LANE_LEFT + laneWidth()) {
+      if (right < room.left || left > room.left + laneWidth()) {
         return;
       }
       const wide = Math.max(0.6, right - left);
@@ -221,12 +244,12 @@ const memlabLanes = (() => {
       const x = pointer.clientX - box.left;
       const y = pointer.clientY - box.top + stage.scrollTop;
       const segment = self.segments[Math.floor(y / self.lane)];
-      if (segment === undefined || x > LANE_LEFT + laneWidth()) {
+      if (segment === undefined || x > room.left + laneWidth()) {
         return null;
       }
-      const at = self.x0 + (x - LANE_LEFT) / laneWidth() * (self.x1 - self.x0);
-      const offset = at * segment.bytes;
-      if (x < LANE_LEFT) {
+      const at = self.x0 + (x - room.left) / laneWidth() * (self.x1 - self.x0);
+      const offset = at * laneBytes(segment);
+      if (x < room.left || offset >= segment.bytes) {
         return { segment, row: -1, free: 0 };
       }
       const { rows } = self.chunk;
@@ -240,7 +263,7 @@ const memlabLanes = (() => {
       return { segment, row: -1, free: hole === undefined ? 0 : hole.bytes };
     }
 
-    return { layout, draw, isAbout, laneX, laneWidth, probe, left: LANE_LEFT };
+    return { layout, draw, isAbout, laneX, laneWidth, probe, left: () => room.left };
   }
 
   return { create };

@@ -12,6 +12,8 @@ const memlabMarks = (() => {
   const MOST_LANES = 3;
   const FLAG_ROWS = 4;
   const FLAG_HEIGHT = 16;
+  const HIT_WIDTH = 1.5;
+  const HIT_HEIGHT = 5;
   const TEXT_WIDTH = 6.2; /* of a letter at 11 pixels, about */
   const FONT = "11px system-ui, \"DejaVu Sans\", sans-serif";
   const SPANS = ["phase", "region", "annotation"];
@@ -216,10 +218,7 @@ const memlabMarks = (() => {
 
   function shortened(text, room) {
     const letters = Math.floor(room / TEXT_WIDTH);
-    if (letters < 2) {
-      return "";
-    }
-    return text.length <= letters ? text : `${text.slice(0, letters - 1)}…`;
+    return letters < 2 ? "" : memlabNames.middle(text, letters);
   }
 
   function drawSteps(context, plot, y) {
@@ -369,9 +368,30 @@ const memlabMarks = (() => {
     }
   }
 
-  /* All of it; CHOSEN: { peak, event, other, brush }. */
+  /* Where allocations begin that a search finds, below the bands: many are too small to
+   * be one.  STARTS are their events, ascending. */
+  function drawHits(context, plot, starts) {
+    const { begin, width, source } = plot.columns;
+    const top = plot.top + plot.height + 1;
+    context.fillStyle = plot.page.chosen;
+    let from = 0;
+    for (let p = 0; p < width; p++) {
+      const next = p + 1 < width ? begin[p + 1] : Infinity;
+      const at = source[p] < 0 ? from : lastAtMost(starts, next - 1) + 1;
+      if (at > from && starts[at - 1] >= begin[p] && begin[p] <= plot.lastEvent) {
+        context.fillRect(xOfColumn(plot, p), top,
+                         Math.max(HIT_WIDTH, plot.width / width), HIT_HEIGHT);
+      }
+      from = at;
+    }
+  }
+
+  /* All of it; CHOSEN: { peak, event, other, brush, hits (or none) }. */
   function draw(context, plot, chosen) {
     drawAxes(context, plot);
+    if (chosen.hits) {
+      drawHits(context, plot, chosen.hits);
+    }
     const { notes } = plot;
     const top = plot.top - laneHeight(notes);
     if (notes.steps.length > 0) {

@@ -96,6 +96,16 @@ const memlabNames = (() => {
       ? "" : `s${hex(hi[i], lo[i])}`;
   }
 
+  /* TEXT in at most LETTERS letters: what it begins and ends with tells names apart. */
+  function middle(text, letters) {
+    if (text.length <= letters) {
+      return text;
+    }
+    const tail = Math.floor((letters - 1) / 2);
+    return letters < 2 ? "…" : `${text.slice(0, letters - 1 - tail)}…`
+      + text.slice(text.length - tail);
+  }
+
   /* ---- places in code ---- */
 
   function shortFile(file) {
@@ -294,7 +304,7 @@ const memlabNames = (() => {
       .map((note) => note.name);
   }
 
-  return { HOW_WORDS, formatBytes, formatCount, formatTime, exactBytes, plural,
+  return { middle, HOW_WORDS, formatBytes, formatCount, formatTime, exactBytes, plural,
            printable, hex, addressNumber, allocationName, eventName, shortFile,
            placeText, frameText, stackFrames, hasLine, linePlace, lineTitle,
            searchWord, lineWord, kindPlace, kindCategory, kindModule, categoryText, rolledText,

@@ -1,5 +1,5 @@
-/* What the reader asks for: searches over allocations and events, the next event of some
- * sort, and the page's state as text in the address bar.
+/* What the reader asks for: searches over allocations and events, and the next event of
+ * some sort.
  *
  * Works on a model and a text alone, so that it runs under node too; any text gives an
  * answer, none an error.  Goes through a recording chunk by chunk and can be stopped. */
@@ -184,10 +184,13 @@ const memlabQuery = (() => {
   }
 
   /* Counts the allocations that HITS finds on a device, telling PROGRESS({ done, of,
-   * count, bytes }) after each chunk, until it is all or STOPPED() says so. */
+   * count, bytes, starts }) after each chunk, until it is all or STOPPED() says so.  starts
+   * are the events that made them, ascending; those from before the recording have none. */
   async function count(model, d, hits, progress, stopped) {
     const { chunkCount } = model.devices[d];
-    const sum = { done: 0, of: chunkCount, count: 0, bytes: 0 };
+    const sum = { done: 0, of: chunkCount, count: 0, bytes: 0, starts: new Int32Array(0) };
+    let room = new Int32Array(1024);
+    let begun = 0;
     for (let i = 0; i < chunkCount; i++) {
       const { rows } = await model.chunk(d, i);
       if (stopped()) {
@@ -197,8 +200,18 @@ const memlabQuery = (() => {
         if (hits.matches(rows, row)) {
           sum.count += 1;
           sum.bytes += rows.bytes[row];
+          if (rows.start[row] >= 0) {
+            if (begun === room.length) {
+              const more = new Int32Array(2 * begun);
+              more.set(room);
+              room = more;
+            }
+            room[begun] = rows.start[row];
+            begun += 1;
+          }
         }
       }
+      sum.starts = room.subarray(0, begun);
       sum.done = i + 1;
       progress(sum);
       await rest();
@@ -280,70 +293,5 @@ const memlabQuery = (() => {
     return best;
   }
 
-  /* ---- the page's state ---- */
-
-  const VIEWS = ["timeline", "breakdown", "flame", "segments", "events", "growth"];
-
-  /* event null: the peak.  other -1: none.  x1 0: the whole recording. */
-  const DEFAULT_STATE = Object.freeze({
-    device: 0, view: "timeline", x0: 0, x1: 0, y0: 0, y1: 0, event: null, other: -1,
-    brush: null, color: "", by: "", search: "", pinned: null, axis: "events",
-    theme: "auto", drawn: 0, weight: "", fold: "", zoom: "", sort: "", order: "",
-    action: "", pairs: true, table: false,
-  });
-
-  function isEvent(value) {
-    return Number.isSafeInteger(value) && value >= -1;
-  }
-
-  /* Of the keys whose default does not tell their type. */
-  const SHAPES = {
-    event: isEvent,
-    brush: (value) => Array.isArray(value) && value.length === 2 && value.every(isEvent),
-    pinned: (value) => value !== null && typeof value === "object"
-      && isEvent(value.chunk) && isEvent(value.id),
-  };
-
-  function isOfShape(key, value) {
-    if (Object.hasOwn(SHAPES, key)) {
-      return SHAPES[key](value);
-    }
-    return typeof value === typeof DEFAULT_STATE[key]
-      && (typeof value !== "number" || Number.isFinite(value));
-  }
-
-  /* Takes any text; a key that is unknown or of another type keeps its default. */
-  function parseState(hash) {
-    const state = { ...DEFAULT_STATE };
-    let read = null;
-    try {
-      read = JSON.parse(decodeURIComponent(hash.replace(/^#/, "")));
-    }
-    catch {
-      return state;
-    }
-    if (read === null || typeof read !== "object") {
-      return state;
-    }
-    for (const key of Object.keys(DEFAULT_STATE)) {
-      if (Object.hasOwn(read, key) && isOfShape(key, read[key])) {
-        state[key] = read[key];
-      }
-    }
-    return state;
-  }
-
-  function stateHash(state) {
-    const changed = {};
-    for (const key of Object.keys(DEFAULT_STATE)) {
-      if (state[key] !== DEFAULT_STATE[key]) {
-        changed[key] = state[key];
-      }
-    }
-    return Object.keys(changed).length === 0
-      ? "#" : `#${encodeURIComponent(JSON.stringify(changed))}`;
-  }
-
-  return { parseSize, parseQuery, compile, count, nearest, rowOf, highest, VIEWS,
-           parseState, stateHash, DEFAULT_STATE };
+  return { parseSize, parseQuery, compile, count, nearest, rowOf, highest };
 })();

@@ -68,6 +68,9 @@ const memlabSegments = (() => {
     const order = make("select", { "aria-label": "Order of segments" },
                        make("option", { value: "address" }, "by address"),
                        make("option", { value: "size" }, "by size"));
+    const scale = make("select", {},
+                       make("option", { value: "" }, "to scale"),
+                       make("option", { value: "each" }, "each all of it"));
     const cursorText = make("p", { class: "unseen", "aria-live": "polite" });
     const oom = make("div", { class: "oom" });
     const canvas = make("canvas", {
@@ -79,11 +82,12 @@ const memlabSegments = (() => {
     const events = make("div", { class: "event-pane" });
     element.append(events, make("div", { class: "segment-pane" },
       make("div", { class: "toolbar" }, summary, changed,
-           make("label", {}, "Segments ", order)),
+           make("label", {}, "Segments ", order), make("label", {}, "Width ", scale)),
       oom, stage, cursorText));
     const list = memlabEvents.create(events, callbacks, { compact: true });
     const self = { model: null, d: 0, state: null, chunk: null, segments: [],
                    pieces: null, hole: null, focus: -1, x0: 0, x1: 1, lane: 1,
+                   scaled: true, most: 1,
                    cursor: { s: 0, k: -1 } };
     const { draw, isAbout, laneX, laneWidth, probe, ...lanes } = memlabLanes.create(
       self, canvas, stage);
@@ -102,7 +106,8 @@ const memlabSegments = (() => {
 
     function layout() {
       lanes.layout();
-      spacer.style.height = `${self.lane * self.segments.length}px`;
+      spacer.style.height = `${Math.max(0, self.lane * self.segments.length
+        - stage.clientHeight)}px`;
     }
 
     /* The pinned allocation, or that of the event, stands out. */
@@ -123,7 +128,7 @@ const memlabSegments = (() => {
       const device = model.devices[d];
       if (device.chunkCount === 0) {
         Object.assign(self, { model, d, state, chunk: null, segments: [] });
-        summary.textContent = "This device has no events.";
+        summary.textContent = "This device has no events: nothing was allocated on it.";
         redraw();
         return;
       }
@@ -138,12 +143,15 @@ const memlabSegments = (() => {
       const jumped = self.model !== model || self.d !== d;
       Object.assign(self, { model, d, state, chunk, pieces, focus: focusOf(chunk, state) });
       order.value = state.order === "size" ? "size" : "address";
+      scale.value = state.scale;
+      self.scaled = state.scale === "";
       if (!sameMoment || jumped || self.order !== order.value) {
         self.order = order.value;
         self.segments = stateAt(pieces, chunk, event);
         if (self.order === "size") {
           self.segments.sort((a, b) => b.bytes - a.bytes);
         }
+        self.most = self.segments.reduce((most, { bytes }) => Math.max(most, bytes), 1);
         self.cursor = { s: 0, k: -1 };
         tell();
         layout();
@@ -226,7 +234,7 @@ const memlabSegments = (() => {
       }
       wheel.preventDefault();
       const box = stage.getBoundingClientRect();
-      const share = (wheel.clientX - box.left - lanes.left) / laneWidth();
+      const share = (wheel.clientX - box.left - lanes.left()) / laneWidth();
       const delta = wheel.deltaY || wheel.deltaX;
       zoom(Math.exp(Math.max(-1, Math.min(1, delta / 250))),
            Math.max(0, Math.min(1, share)));
@@ -283,7 +291,7 @@ const memlabSegments = (() => {
       const { rows } = self.chunk;
       const box = stage.getBoundingClientRect();
       const offset = k < 0 ? 0 : segment.offsets[k];
-      const x = Math.max(lanes.left, Math.min(stage.clientWidth, laneX(segment, offset)));
+      const x = Math.max(lanes.left(), Math.min(stage.clientWidth, laneX(segment, offset)));
       const found = { segment, row: k < 0 ? -1 : segment.rows[k], free: 0 };
       tellHover(found, box.left + x,
                 box.top + (self.cursor.s + 1) * self.lane - stage.scrollTop);
@@ -321,6 +329,7 @@ const memlabSegments = (() => {
       canvas.addEventListener(kind, redraw);
     }
     order.addEventListener("change", () => callbacks.change({ order: order.value }));
+    scale.addEventListener("change", () => callbacks.change({ scale: scale.value }));
     stage.addEventListener("scroll", redraw);
     new ResizeObserver(() => {
       layout();

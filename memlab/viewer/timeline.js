@@ -43,7 +43,8 @@ const memlabTimeline = (() => {
 
     const self = {
       model: null, d: -1, state: null, port: null, columns: null, bands: null,
-      plot: null, notes: null, hits: null, hover: -1, brush: null, limit: DRAWN.first, frames: 0, drawMs: 0, complete: false,
+      plot: null, notes: null, hits: null, hover: -1, brush: null, limit: DRAWN.first,
+      pieces: null, frames: 0, drawMs: 0, complete: false,
     };
     /* What was last computed from what. */
     const made = { columns: "", bands: "", pixels: "", palette: "", stale: false };
@@ -61,6 +62,9 @@ const memlabTimeline = (() => {
     /* ---- toolbar ---- */
 
     function makeTools() {
+      const memory = memlabTables.choice(
+        "Show", [["", "allocations"], ["segments", "cached segments"]], "",
+        (value) => callbacks.change({ memory: value, y0: 0, y1: 0 }));
       const axis = make("select", { id: "timeline-axis" },
                         make("option", { value: "events" }, "events"),
                         make("option", { value: "time" }, "time"));
@@ -79,11 +83,12 @@ const memlabTimeline = (() => {
         redraw();
       });
       detail.addEventListener("change", () => callbacks.change({ drawn: self.limit }));
-      const bar = make("div", { class: "toolbar" }, make("label", {}, "Axis ", axis),
+      const bar = make("div", { class: "toolbar" }, memory.element,
+                       make("label", {}, "Axis ", axis),
                        make("label", {}, "Detail ", detail), drawn,
                        button("timeline-peak", "Zoom to peak", zoomToPeak), selection,
                        button("timeline-all", "Show all", () => self.port.showAll()));
-      return { bar, axis, detail, drawn, selection };
+      return { bar, memory: memory.select, axis, detail, drawn, selection };
     }
 
     /* ---- range and heights ---- */
@@ -185,7 +190,7 @@ const memlabTimeline = (() => {
     }
 
     function draw() {
-      if (self.model === null || canvas.clientWidth <= LEFT + 10
+      if (self.port === null || canvas.clientWidth <= LEFT + 10
           || canvas.clientHeight < 60) {
         return;
       }
@@ -196,7 +201,8 @@ const memlabTimeline = (() => {
       context.fillRect(0, 0, canvas.clientWidth, canvas.clientHeight);
       if (device().events === 0) {
         context.fillStyle = page.quiet;
-        context.fillText("This device has no events.", LEFT, 40);
+        context.fillText("This device has no events: nothing was allocated on it.", LEFT,
+                         40);
         return;
       }
       const top = TOP + memlabMarks.laneHeight(self.notes);
@@ -210,10 +216,13 @@ const memlabTimeline = (() => {
       compute(columns, rows, page);
       plot.columns = self.columns;
       plot.ooms = oomsInRange();
+      plot.lastEvent = device().events - 1;
       context.putImageData(image, Math.round(LEFT * scale), Math.round(top * scale));
       const { event, other } = self.state;
       memlabMarks.draw(context, plot, { peak: device().peak, event, other,
-                                        brush: self.brush ?? self.state.brush });
+                                        brush: self.brush ?? self.state.brush,
+                                        hits: self.pieces === null
+                                          ? self.state.hits?.starts ?? null : null });
       self.frames += 1;
       self.drawMs = performance.now() - started;
       if (self.frames === 1) {
@@ -225,33 +234,41 @@ const memlabTimeline = (() => {
       const { model, d, port: { view } } = self;
       const scheme = self.state.color;
       const range = { ...self.port.range, width };
-      const wanted = [d, scheme, range.axis, range.x0, range.x1, width].join(" ");
+      const { pieces } = self;
+      const wanted = [d, scheme, range.axis, range.x0, range.x1, width,
+                      pieces === null].join(" ");
       if (made.columns !== wanted || made.stale) {
-        self.columns = memlabColumns.sample(model, d, scheme, range);
+        const columns = memlabColumns.sample(model, d, scheme, range);
+        self.columns = pieces === null ? columns
+          : memlabCached.columnsOf(pieces, columns, device().events);
         made.columns = wanted;
         made.bands = "";
       }
       const rowsAByte = rows / (view.y1 - view.y0);
       const chosen = [rowsAByte, self.limit].join(" ");
       if (made.bands !== chosen) {
-        self.bands = memlabBands.select(model, d, scheme, range, self.columns, rowsAByte,
-                                        self.limit);
+        self.bands = pieces !== null
+          ? memlabCached.bandsOf(pieces, self.columns, rowsAByte, self.limit)
+          : memlabBands.select(model, d, scheme, range, self.columns, rowsAByte, self.limit);
         made.bands = chosen;
         made.pixels = "";
         countDrawn();
       }
       made.stale = false;
       self.complete = self.columns.complete && self.bands.whole;
-      const palette = [scheme, d, memlabColors.isDark()].join(" ");
+      const palette = [scheme, d, memlabColors.isDark(), pieces === null].join(" ");
       if (made.palette !== palette) {
-        colors = memlabBands.palette(model, d, scheme, page);
+        colors = memlabBands.palette(pieces !== null ? memlabCached.colors()
+          : device().groups[scheme].map((_, g) => memlabColors.group(model, d, scheme, g)),
+                                     page);
         made.palette = palette;
         made.pixels = "";
       }
-      const pinned = self.state.pinned?.id ?? -1;
+      const pinned = pieces === null ? self.state.pinned?.id ?? -1 : -1;
       const look = [view.y0, view.y1, rows, self.hover, pinned].join(" ");
-      if (made.pixels !== look || self.state.hits !== self.hits) {
-        self.hits = self.state.hits ?? null;
+      const hits = pieces === null ? self.state.hits ?? null : null;
+      if (made.pixels !== look || hits !== self.hits) {
+        self.hits = hits;
         made.pixels = look;
         if (image === null || image.width !== width || image.height !== rows) {
           image = context.createImageData(width, rows);
@@ -320,6 +337,10 @@ const memlabTimeline = (() => {
     function tellHover(found, pointer) {
       const place = { x: pointer.clientX, y: pointer.clientY, event: found.event };
       const { what, p } = found;
+      if (self.pieces !== null) {
+        callbacks.hover({ ...place, lines: segmentLines(what, p) });
+        return;
+      }
       if (what !== null && what.waiting) {
         const { allocated, active } = self.columns;
         const waits = active[p] - allocated[p];
@@ -337,6 +358,15 @@ const memlabTimeline = (() => {
       else {
         callbacks.hover({ ...place, lines: totalsText(p) });
       }
+    }
+
+    function segmentLines(what, p) {
+      const { event, time, reserved } = self.columns;
+      const { model, d, pieces, bands } = self;
+      const of = (what?.band ?? -1) < 0 ? []
+        : memlabCached.tipLines(model, d, pieces, bands.id[what.band]);
+      return [...of, `event ${formatCount(event[p])}, ${formatTime(time[p])}`,
+              `${formatBytes(reserved[p])} reserved (${formatCount(reserved[p])} B)`];
     }
 
     function hoverAt(at, pointer) {
@@ -362,7 +392,7 @@ const memlabTimeline = (() => {
         return;
       }
       const { event, what } = found;
-      const band = what?.band ?? -1;
+      const band = self.pieces === null ? what?.band ?? -1 : -1;
       if (band < 0) {
         callbacks.change({ event, pinned: null });
         return;
@@ -456,7 +486,8 @@ const memlabTimeline = (() => {
         });
       }
       Object.assign(self, { model, d, notes: memlabMarks.sortNotes(model, d), hover: -1,
-                            columns: null, bands: null, brush: null, port: null });
+                            columns: null, bands: null, brush: null, port: null,
+                            pieces: null });
       made.columns = "";
       made.palette = "";
       told = { x0: -1, x1: -1, y0: -1, y1: -1 };
@@ -464,9 +495,11 @@ const memlabTimeline = (() => {
 
     function takeAxis(axis) {
       tools.axis.value = axis;
-      if (self.port === null || self.port.range.axis !== axis) {
-        const { view } = self.port ?? {};
-        self.port = memlabViewport.create(self.model, self.d, axis, columnCount, changed);
+      const all = self.pieces !== null;
+      if (self.port === null || self.port.range.axis !== axis || self.port.all !== all) {
+        const view = self.port?.all === all ? self.port.view : {};
+        self.port = memlabViewport.create(self.model, self.d, axis, columnCount, changed,
+                                          all);
         Object.assign(self.port.view, view);
         told.x0 = -1;
       }
@@ -496,6 +529,14 @@ const memlabTimeline = (() => {
       self.limit = state.drawn > 0 ? state.drawn : DRAWN.first;
       tools.detail.value = String(positionOf(self.limit));
       tools.selection.disabled = state.brush === null;
+      tools.memory.value = state.memory;
+      const pieces = state.memory === "segments" ? await model.segments(d) : null;
+      if (self.state !== state) {
+        return; /* a newer one is shown */
+      }
+      if (pieces !== self.pieces) {
+        Object.assign(self, { pieces, hover: -1 });
+      }
       takeAxis(state.axis);
       if (device().events > 0) {
         await takeRange({ x0: state.x0, x1: state.x1, y0: state.y0 ?? 0,
@@ -507,7 +548,7 @@ const memlabTimeline = (() => {
     /* Whether what is shown is what was asked for. */
     self.idle = () => raf === 0 && !made.stale;
     newest = { self, device };
-    return { show };
+    return { show, redraw };
   }
 
   /* The view made last, as it stands: for tests, and for measuring frames. */

@@ -33,6 +33,16 @@ const memlabTree = (() => {
   const CALLER_FILE = "torch/nn/modules/module.py";
   const facts = new WeakMap();
 
+  /* Of each stack whether one of its frames is the program's own. */
+  function reachedOf(model) {
+    const { parent, frame } = model.stacks;
+    const out = new Uint8Array(parent.length);
+    for (let s = 1; s < out.length; s++) {
+      out[s] = model.frames.own[frame[s]] | (parent[s] < s ? out[parent[s]] : 0);
+    }
+    return out;
+  }
+
   /* Of each frame whether it says nothing, and the first frame of the same text. */
   function factsOf(model) {
     if (!facts.has(model)) {
@@ -50,7 +60,7 @@ const memlabTree = (() => {
         return seen.get(key);
       });
       facts.set(model, {
-        first, noise: Uint8Array.from(
+        first, reached: reachedOf(model), noise: Uint8Array.from(
           name, (n, i) => Number(noisyName[n] || noisyFile[file[i]]
             || (caller[n] && callerFile[file[i]]))) });
     }
@@ -61,6 +71,8 @@ const memlabTree = (() => {
 
   /* Above any number of a frame, string or place, so that a parent's fits beside it. */
   const MOST_VALUES = 2 ** 26;
+  /* Two of a thousand siblings have one key in one case of three; the larger one counts. */
+  const KEY_LETTERS = 4;
 
   function empty() {
     return { tag: [ROOT], value: [0], parent: [-1], depth: [0], known: new Map(),
@@ -87,7 +99,7 @@ const memlabTree = (() => {
   /* Puts kinds into TREE: each path's elements are nodes below one another. */
   function planter(model, tree, { rows, category, noise }) {
     const { kinds } = model;
-    const { first, noise: noisy } = factsOf(model);
+    const { first, reached, noise: noisy } = factsOf(model);
     const places = new Map();
     const leads = new Map();
 
@@ -105,18 +117,20 @@ const memlabTree = (() => {
       return child(tree, node, LINE, places.get(text));
     }
 
-    /* The node to which STACK leads below BASE. */
+    /* The node to which STACK leads below BASE.  What started the program says nothing:
+     * frames before the first of its own. */
     function stackNode(base, stack) {
       const known = leads.get(base) ?? new Map();
       leads.set(base, known);
       const path = [];
+      const begins = noise || reached[stack] === 0;
       let id = stack;
-      while (id > 0 && !known.has(id)) {
+      while (id > 0 && !known.has(id) && (begins || reached[id] === 1)) {
         path.push(id);
         const parent = model.stacks.parent[id];
         id = parent < id ? parent : 0;
       }
-      let node = id > 0 ? known.get(id) : base;
+      let node = known.get(id) ?? base;
       for (const each of path.reverse()) {
         const frame = model.stacks.frame[each];
         if (noise || noisy[frame] === 0) {
@@ -301,18 +315,26 @@ const memlabTree = (() => {
     return out.reverse();
   }
 
-  /* NODE in words that name it in another tree of the same recording too. */
+  /* A node among its siblings in KEY_LETTERS letters: a hash (FNV-1a) of its words. */
+  function keyOf(model, tree, node) {
+    let hash = 0x811c9dc5;
+    for (const letter of `${tree.tag[node]} ${text(model, tree, node, true)}`) {
+      hash = Math.imul(hash ^ letter.codePointAt(0), 0x01000193);
+    }
+    return ((hash >>> 0) % 36 ** KEY_LETTERS).toString(36).padStart(KEY_LETTERS, "0");
+  }
+
+  /* NODE as text that names it in another tree of the same recording too. */
   function keysTo(model, tree, node) {
-    return pathTo(tree, node).slice(1).map(
-      (at) => `${tree.tag[at]} ${text(model, tree, at, true)}`);
+    return pathTo(tree, node).slice(1).map((at) => keyOf(model, tree, at)).join("");
   }
 
   /* The node of KEYS, or as far as there is one. */
   function follow(model, tree, keys) {
     let node = 0;
-    for (const key of keys) {
-      const next = tree.children[node].find(
-        (at) => `${tree.tag[at]} ${text(model, tree, at, true)}` === key);
+    for (let at = 0; at < keys.length; at += KEY_LETTERS) {
+      const key = keys.slice(at, at + KEY_LETTERS);
+      const next = tree.children[node].find((each) => keyOf(model, tree, each) === key);
       if (next === undefined) {
         break;
       }

@@ -98,7 +98,7 @@ const memlabTreemap = (() => {
       return stackCell(model, group);
     }
     const text = make("span", { class: group.by === "size" ? "" : "mono" },
-                      B.groupText(model, group));
+                      memlabDescribe.cut(B.groupText(model, group)));
     return group.by === "category"
       ? make("span", {}, swatch(memlabColors.ofCategory(
         model.categories[model.kinds.category[group.kind]])), text) : text;

@@ -11,6 +11,7 @@ const memlabTreeView = (() => {
   /* Pixels of one, more or less. */
   const LETTER = 7;
   const CRUMBS = 6;
+  const CRUMB_LETTERS = 36;
   const TABLE_ROWS = 400;
   const CHAIN_NAMES = 16;
   const TIP_LETTERS = 300;
@@ -29,7 +30,7 @@ const memlabTreeView = (() => {
   };
 
   /* SHAPE: "icicle" or "squares".  NAME: what screen readers call it.  CHANGE takes what
-   * the reader chooses: { zoom }, the keys of a node as text, or { table }. */
+   * the reader chooses: { zoom }, the keys of a node, or { table }. */
   function create(shape, name, change) {
     const canvas = make("canvas", { tabindex: "0", role: "application",
                                     "aria-roledescription": "tree of memory",
@@ -120,7 +121,7 @@ const memlabTreeView = (() => {
       }
       if (tree.bytes[0] === 0) {
         context.fillStyle = page.quiet;
-        context.fillText("Nothing was allocated here.", 12,
+        context.fillText("Nothing was allocated then. Press p for the peak.", 12,
                          shape === "icicle" ? BELOW_ROOT : 20);
       }
     }
@@ -164,13 +165,11 @@ const memlabTreeView = (() => {
         return foldText(box);
       }
       const text = textOf(box.node);
-      const letters = Math.floor(room / LETTER);
-      if (text.length <= letters) {
+      if (text.length * LETTER <= room) {
         return `${text}  ${labelAmount(box.node)}`;
       }
-      /* Modules differ in how they end; of code the function says most. */
-      return memlabTree.isModule(shown.tree, box.node)
-        ? `…${text.slice(1 - letters)}`
+      /* Of code the function says most. */
+      return memlabTree.isModule(shown.tree, box.node) ? text
         : memlabTree.short(shown.model, shown.tree, box.node);
     }
 
@@ -183,19 +182,15 @@ const memlabTreeView = (() => {
     /* As much of TEXT as has ROOM. */
     function write(context, text, x, y, room) {
       let length = Math.min(text.length, Math.ceil(room / 2));
-      let cut = text.slice(0, length);
-      let width = context.measureText(cut).width;
-      if (cut === text && width <= room) {
-        context.fillText(text, x, y);
-        return;
-      }
-      while (length > 0 && width > room) {
+      let said = memlabNames.middle(text, length);
+      let width = context.measureText(said).width;
+      while (length > 2 && width > room) {
         length = Math.min(length - 1, Math.floor(length * room / width));
-        cut = `${text.slice(0, length)}…`;
-        width = context.measureText(cut).width;
+        said = memlabNames.middle(text, length);
+        width = context.measureText(said).width;
       }
-      if (length > 1) {
-        context.fillText(cut, x, y);
+      if (width <= room && (length > 2 || said === text)) {
+        context.fillText(said, x, y);
       }
     }
 
@@ -296,7 +291,7 @@ const memlabTreeView = (() => {
       const items = path.filter((_, i) => i === 0 || i > hidden).map((node) => make(
         "button", { type: "button", class: "crumb", title: textOf(node, true),
                     ...(node === root ? { "aria-current": "true" } : {}),
-                    click: () => zoom(node) }, textOf(node)));
+                    click: () => zoom(node) }, memlabNames.middle(textOf(node), CRUMB_LETTERS)));
       if (hidden > 0) {
         items.splice(1, 0, make("span", {}, `… ${hidden} …`));
       }
@@ -342,8 +337,7 @@ const memlabTreeView = (() => {
       }
       goTo(node);
       say(node);
-      change({ zoom: node === 0 ? ""
-        : JSON.stringify(memlabTree.keysTo(shown.model, shown.tree, node)) });
+      change({ zoom: memlabTree.keysTo(shown.model, shown.tree, node) });
     }
 
     function goTo(node) {
@@ -391,7 +385,7 @@ const memlabTreeView = (() => {
     }
 
     function cut(text) {
-      return text.length > TIP_LETTERS ? `${text.slice(0, TIP_LETTERS)}…` : text;
+      return memlabNames.middle(text, TIP_LETTERS);
     }
 
     function hover(event) {
@@ -456,24 +450,12 @@ const memlabTreeView = (() => {
     stage.addEventListener("scroll", redraw);
     new ResizeObserver(redraw).observe(stage);
 
-    /* The node that STATE is zoomed to, as far as the tree has it. */
-    function zoomedTo(model, tree, { zoom: text }) {
-      let keys = [];
-      try {
-        keys = JSON.parse(text || "[]");
-      }
-      catch {
-        /* Of a link that somebody changed. */
-      }
-      return memlabTree.follow(model, tree, Array.isArray(keys) ? keys : []);
-    }
-
     /* NEXT: { model, tree, state, fill(node) -> colour, amount(bytes) -> text, fold: true
      * where boxes in a row that say the same are to be one, and, where two instants are
      * compared, difference(node) -> bytes and signed(bytes) -> text }. */
     function show(next) {
       const same = shown !== null && shown.tree === next.tree;
-      const at = zoomedTo(next.model, next.tree, next.state);
+      const at = memlabTree.follow(next.model, next.tree, next.state.zoom);
       shown = next;
       showTable(next.state.table === true);
       if (!same || at !== root) {

@@ -1,4 +1,4 @@
-/* The page: reads its data, joins the views and keeps the state in the address bar.
+/* The page: reads its data and joins the views.
  *
  * Owns the state, the tabs, the legend and the theme; each view makes its own elements.
  * A fault in one view is told in its place and leaves the others at work.  Text from the
@@ -6,8 +6,9 @@
 "use strict";
 
 const memlabViewer = (() => {
-  const HASH_DELAY_MS = 250;
   const TABLE_ROWS = 20;
+  const LEGEND_LETTERS = 46;
+  const COPIED_MS = 2500;
   const THEMES = ["auto", "light", "dark"];
   const COLORED = ["timeline", "segments"];
   const INSPECTED = ["timeline", "segments", "events"];
@@ -20,31 +21,15 @@ const memlabViewer = (() => {
     ["events", (element, callbacks) => memlabEvents.create(element, callbacks)],
     ["growth", (element, callbacks) => memlabGrowth.create(element, callbacks)],
   ]);
-  const KEYS = [
-    ["1 2 3 4 5 6", "timeline, breakdown, flame graph, allocator state, events, growth"],
-    ["/", "search; Enter: next match, Shift Enter: the one before"],
-    ["n N", "next match, the one before"],
-    [", .", "event before, next event"],
-    ["< >", "allocation before, next allocation"],
-    ["{ }", "step before, next step"],
-    ["o", "next out of memory"],
-    ["p", "the event of the peak"],
-    ["← → ↑ ↓", "pan, or move through a list or a picture"],
-    ["+ − 0", "zoom in, out, show all (also the wheel)"],
-    ["Esc", "let go of what is pinned, then clear the search"],
-    ["t", "theme: auto, light, dark"],
-    ["?", "this help"],
-  ];
-
   const { formatBytes, formatCount, formatTime } = memlabNames;
   const { make, swatch } = memlabDescribe;
   const byId = (id) => document.getElementById(id);
 
   let model = null;
   let about = { title: "", notes: [] };
-  let state = memlabQuery.parseState("");
+  let state = memlabAddress.parse("");
   let parts = null;
-  let hashTimer = 0;
+  let address = null;
   let tables = 0;
   /* By name: { element, fault, view }; a view is made when it is first shown. */
   const views = new Map();
@@ -58,13 +43,6 @@ const memlabViewer = (() => {
 
   function device() {
     return model.devices[state.device];
-  }
-
-  function saveState() {
-    clearTimeout(hashTimer);
-    hashTimer = setTimeout(() => {
-      history.replaceState(null, "", memlabQuery.stateHash(state));
-    }, HASH_DELAY_MS);
   }
 
   /* By category where that of most memory is known, else by line: one grey area tells
@@ -85,8 +63,10 @@ const memlabViewer = (() => {
       && out.device < model.devices.length ? out.device : 0;
     const { events } = model.devices[out.device];
     const inside = (event) => Number.isInteger(event) && event >= -1 && event < events;
-    out.view = has(memlabQuery.VIEWS, out.view, "timeline");
+    out.view = has(memlabAddress.VIEWS, out.view, "timeline");
     out.axis = has(["events", "time"], out.axis, "events");
+    out.memory = has(["", "segments"], out.memory, "");
+    out.scale = has(["", "each"], out.scale, "");
     out.color = has(["", ...memlabNames.SCHEMES], out.color, "");
     out.theme = has(THEMES, out.theme, "auto");
     out.action = has(["", ...model.actions], out.action, "");
@@ -131,7 +111,7 @@ const memlabViewer = (() => {
    * the page that shows it. */
   function change(part) {
     const known = Object.entries(part).filter(
-      ([key]) => Object.hasOwn(memlabQuery.DEFAULT_STATE, key));
+      ([key]) => Object.hasOwn(memlabAddress.DEFAULT_STATE, key));
     let wanted = { ...state, ...Object.fromEntries(known) };
     if (!isOpen()) {
       state = wanted;
@@ -145,7 +125,7 @@ const memlabViewer = (() => {
     wanted = legal(wanted);
     state = Object.hasOwn(part, "event") && !Object.hasOwn(part, "x0")
       ? follow(wanted) : wanted;
-    saveState();
+    address.save(state);
     return render();
   }
 
@@ -211,19 +191,28 @@ const memlabViewer = (() => {
 
   function showLegend(shown) {
     const d = shown.device;
-    const key = [device(), shown.color, memlabColors.isDark()];
+    const segments = shown.view === "timeline" && shown.memory === "segments";
+    const key = [device(), shown.color, memlabColors.isDark(), segments];
     if (key.every((part, i) => part === legended[i])) {
       return;
     }
     legended = key;
     byId("color").value = shown.color;
+    byId("color-label").hidden = segments;
+    if (segments) {
+      const colors = memlabCached.colors();
+      byId("legend").replaceChildren(...memlabCached.POOLS.map((text, g) => make(
+        "li", {}, make("span", {}, swatch(colors[g]), text))));
+      return;
+    }
     const items = device().groups[shown.color].map((_, g) => {
       const word = memlabNames.groupWord(model, d, shown.color, g);
       const text = memlabNames.groupText(model, d, shown.color, g);
       const mark = swatch(memlabColors.group(model, d, shown.color, g));
-      return make("li", {}, word === "" ? make("span", {}, mark, text)
-        : make("button", { type: "button", title: `search ${word}`,
-                           click: () => change({ search: word }) }, mark, text));
+      const said = memlabNames.middle(text, LEGEND_LETTERS);
+      return make("li", {}, word === "" ? make("span", {}, mark, said)
+        : make("button", { type: "button", title: `${text}: search ${word}`,
+                           click: () => change({ search: word }) }, mark, said));
     });
     byId("legend").replaceChildren(...items);
   }
@@ -310,6 +299,7 @@ const memlabViewer = (() => {
     const verdict = memlabHeader.verdict(about, model, d);
     byId("verdict").replaceChildren(...verdict);
     byId("verdict").hidden = verdict.length === 0;
+    byId("machine").replaceChildren(...memlabHeader.machine(model, d));
     const lines = memlabHeader.warnings(model, d, about.notes);
     byId("warnings").replaceChildren(...lines.map((line) => make("p", {}, line)));
     byId("warnings").hidden = lines.length === 0;
@@ -349,7 +339,7 @@ const memlabViewer = (() => {
       "/": () => byId("search").focus(), "n": () => parts.finder.step(1),
       "N": () => parts.finder.step(-1), ",": go("event", -1), ".": go("event", 1),
       "<": go("alloc", -1), ">": go("alloc", 1), "{": go("step", -1), "}": go("step", 1),
-      "o": go("oom", 1), "p": go("peak", 0), "t": nextTheme,
+      "o": go("oom", 1), "p": go("peak", 0), "t": nextTheme, "c": copyLink,
       "?": () => byId("help").showModal(),
     };
     [...VIEWS.keys()].forEach((view, i) => {
@@ -378,7 +368,8 @@ const memlabViewer = (() => {
   /* ---- start ---- */
 
   function makeParts() {
-    const callbacks = { change, error: (error) => fail(state.view, error) };
+    const callbacks = { change, error: (error) => fail(state.view, error),
+                        found: () => views.get("timeline").view?.redraw() };
     return {
       finder: memlabFinder.create(
         { field: byId("search"), count: byId("search-count"), stop: byId("search-stop"),
@@ -391,18 +382,28 @@ const memlabViewer = (() => {
 
   /* A link into this page, or an edit of its address. */
   function openAddress(hash) {
-    clearTimeout(hashTimer);
-    state = legal(memlabQuery.parseState(hash));
+    state = legal(memlabAddress.parse(hash));
+    address.follow(state);
     return render();
   }
 
+  /* So that it can be sent to somebody who has the page. */
+  async function copyLink() {
+    address.write(state);
+    const copied = await memlabAddress.copy(location.href);
+    byId("link").textContent = copied ? "Copied" : "Not copied: it is the address above";
+    setTimeout(() => {
+      byId("link").textContent = "Copy link";
+    }, COPIED_MS);
+  }
+
   function wire() {
-    // Not location.hash: a state that was about to be saved may have replaced it since.
-    window.addEventListener("hashchange", (event) => {
+    address = memlabAddress.create((hash) => {
       if (isOpen()) {
-        openAddress(new URL(event.newURL).hash);
+        openAddress(hash);
       }
     });
+    byId("link").addEventListener("click", copyLink);
     for (const view of VIEWS.keys()) {
       byId(`tab-${view}`).addEventListener("click", () => change({ view }));
     }
@@ -415,9 +416,7 @@ const memlabViewer = (() => {
     byId("theme").addEventListener("click", nextTheme);
     byId("help-open").addEventListener("click", () => byId("help").showModal());
     byId("help-close").addEventListener("click", () => byId("help").close());
-    byId("help-keys").append(...KEYS.map(([keys, text]) => make(
-      "tr", {}, make("td", {}, ...keys.split(" ").flatMap(
-        (k) => [make("kbd", {}, k), " "])), make("td", {}, text))));
+    memlabHelp.fill(byId("help-tables"));
     document.addEventListener("keydown", onKey);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change",
                                                                 () => change({}));
@@ -432,7 +431,7 @@ const memlabViewer = (() => {
 
   /* Of the state of one recording what is meant for another one too: events are not. */
   function kept({ view, theme, axis, color, by, pairs }) {
-    return { ...memlabQuery.DEFAULT_STATE, view, theme, axis, color, by, pairs };
+    return { ...memlabAddress.DEFAULT_STATE, view, theme, axis, color, by, pairs };
   }
 
   /* Shows a recording: ABOUT is { title, notes, state }, of which the state is shown
@@ -450,7 +449,9 @@ const memlabViewer = (() => {
       headed = null;
       showTitle();
       if (model.devices.length === 0) {
-        refuse("This recording holds no device.");
+        refuse("This recording has no device: no GPU was used while it recorded. Record a "
+          + "program with: memlab run train.py, or on a machine without a GPU: "
+          + "memlab run --phantom=rtx4090 train.py");
         return;
       }
       parts ??= makeParts();
@@ -463,10 +464,10 @@ const memlabViewer = (() => {
         }
       });
       const first = about.state === undefined
-        ? "" : memlabQuery.stateHash({ ...memlabQuery.DEFAULT_STATE, ...about.state });
-      const address = location.hash.length > 1 ? location.hash : first;
-      await openAddress(before === null ? address : memlabQuery.stateHash(kept(before)));
-      saveState();
+        ? "" : memlabAddress.format({ ...memlabAddress.DEFAULT_STATE, ...about.state });
+      const given = location.hash.length > 1 ? location.hash : first;
+      await openAddress(before === null ? given : memlabAddress.format(kept(before)));
+      address.write(state);
       performance.mark("memlab-ready");
       root.dataset.ready = "1";
     }

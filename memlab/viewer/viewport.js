@@ -11,12 +11,13 @@ const memlabViewport = (() => {
   const LEAST = { events: 8, time: 10 };
   const LEAST_BYTES = 4096;
 
-  /* COLUMNS() is the number of columns of pixels; CHANGED() is told of every move. */
-  function create(model, d, axis, columns, changed) {
+  /* COLUMNS() is the number of columns of pixels; CHANGED() is told of every move.  ALL: what
+   * is reserved is in sight at first, however much. */
+  function create(model, d, axis, columns, changed, all = false) {
     const device = model.devices[d];
     const extent = memlabColumns.extent(model, d, axis);
     const range = { axis, x0: extent.from, x1: extent.to };
-    const { full, fit } = heights(device);
+    const { full, fit } = heights(device, all);
     const view = { y0: 0, y1: fit };
 
     function least() {
@@ -69,7 +70,7 @@ const memlabViewport = (() => {
       setRange(extent.from, extent.to);
     }
 
-    return { range, view, extent, setRange, setHeights, zoom, stretch, pan, showAll,
+    return { range, view, extent, all, setRange, setHeights, zoom, stretch, pan, showAll,
              copy: () => ({ range: { ...range }, view: { ...view } }),
              isWhole: () => range.x0 <= extent.from && range.x1 >= extent.to,
              fits: () => view.y0 === 0 && view.y1 === fit,
@@ -78,11 +79,11 @@ const memlabViewport = (() => {
 
   /* Bytes: all there is, and what is shown at first.  Far more reserved than allocated
    * would leave the bands no room: its line is then out of sight. */
-  function heights({ peak }) {
+  function heights({ peak }, all) {
     const active = Math.max(1, peak.allocated, peak.active, peak.highest?.active ?? 0);
     const reserved = Math.max(peak.reserved ?? 0, peak.highest?.reserved ?? 0);
     const full = Math.max(active, reserved) * HEADROOM;
-    return { full, fit: reserved > active * MOST_RESERVED ? active * 1.15 : full };
+    return { full, fit: !all && reserved > active * MOST_RESERVED ? active * 1.15 : full };
   }
 
   return { create };

@@ -219,7 +219,7 @@ class Page:
     def __init__(self, data: tuple[bytes, list[bytes]]) -> None:
         text, blobs = data
         self.head = json.loads(text)
-        assert self.head["format"] == 3
+        assert self.head["format"] == 4
         self.devices = [
             Device(self.head, blobs, i) for i in range(len(self.head["devices"]))
         ]

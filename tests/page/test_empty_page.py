@@ -111,7 +111,7 @@ def test_a_file_without_devices_is_not_shown_as_the_one_before(empty):
     drop(empty, "none.pickle", pickle.dumps(none))
     empty.locator("#drop-status", has_text="Shown: none.pickle").wait_for()
     assert not empty.is_visible("#page")
-    assert "holds no device" in empty.text_content("#warnings")
+    assert "has no device" in empty.text_content("#warnings")
 
 
 def test_a_damaged_file_says_why_and_leaves_what_was_shown(empty):

@@ -130,3 +130,20 @@ def test_what_matters_is_in_sight_in_small_windows_too(show, size):
     assert page.evaluate(
         "document.querySelector('#view-segments .stage').clientWidth"
     ) >= 195 + 120
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_phone_shows_each_view_without_scrolling_sideways(show, view):
+    page = show(recorded("gpt2_oom"), {"view": view, "event": 1120})
+    page.set_viewport_size({"width": 390, "height": 844})
+    go(page, search="forward")
+    page.locator("#search-count", has_text="in all").wait_for()
+    wide = page.evaluate(
+        """() => [...document.querySelectorAll(
+               "header *, #verdict *, #machine *, #bar *, .toolbar *, canvas")]
+             .filter((e) => e.checkVisibility() && e.tagName !== "OPTION"
+                            && e.getBoundingClientRect().right > 391)
+             .map((e) => e.outerHTML.slice(0, 80))"""
+    )
+    assert wide == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from viewer_pages import model_totals
+from viewer_state import address_of
 
 from memlab import _core
 from memlab._text import wording
@@ -184,7 +185,7 @@ def test_training_sums_up_as_the_core_says_after_each_event(node, training):
 
 def go(page, state):
     """Shows another state of the same page."""
-    page.goto(page.url.split("#")[0] + "#" + json.dumps(state))
+    page.goto(page.url.split("#")[0] + address_of(state))
 
 
 def heading(page, view, text):

@@ -7,13 +7,13 @@ and page writer.  One browser serves all tests of a session.
 import bisect
 import gzip
 import html.parser
-import json
 import pickle
 import random
 import shutil
 from pathlib import Path
 
 import pytest
+from viewer_state import address_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -338,7 +338,7 @@ def open_page(chromium, tmp_path):
             if message.type == "error"
             else None,
         )
-        hash_text = "" if state is None else "#" + json.dumps(state)
+        hash_text = "" if state is None else address_of(state)
         page.goto(path.as_uri() + hash_text)
         page.wait_for_selector("html[data-ready]")
         return page

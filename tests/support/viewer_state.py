@@ -1,8 +1,29 @@
 """The state of the viewer's page: to change it, and what the page then shows."""
 
 import re
+from urllib.parse import quote
 
 VIEWS = ("timeline", "breakdown", "flame", "segments", "events", "growth")
+
+
+def address_of(state):
+    """The address's part that shows STATE, as the page itself writes it."""
+    state = dict(state)
+    parts = [state.pop("view")] if "view" in state else []
+    for short, keys in ("x", ("x0", "x1")), ("y", ("y0", "y1")):
+        if keys[1] in state:
+            parts.append(f"{short}={state.pop(keys[0], 0)}~{state.pop(keys[1])}")
+    for key, value in state.items():
+        if value is None:
+            continue
+        if key == "brush":
+            value = f"{value[0]}~{value[1]}"
+        elif key == "pinned":
+            value = f"{value['chunk']}~{value['id']}"
+        elif isinstance(value, bool):
+            value = int(value)
+        parts.append(f"{key}={quote(str(value), safe='~')}")
+    return "#" + "&".join(parts)
 
 
 def go(page, **state):

@@ -35,10 +35,11 @@ function recording(seed, { kinds = 40, rows = 300, events = 500, stacks = 30 } =
   const strings = ["", "a.py", "/lib/b.py", "ceval.c", "f", "g", "PyEval_x", "net",
                    "net.0", "net.0.fc", "net.1.fc", "net.1"];
   const column = (n, value) => Array.from({ length: n }, (_, i) => value(i));
-  const frames = { name: [0], file: [0], line: [0], qualname: [0] };
+  const frames = { name: [0], file: [0], line: [0], qualname: [0], own: [0] };
   for (let i = 0; i < 12; i++) {
     frames.name.push(4 + roll(3));
     frames.qualname.push(frames.name.at(-1));
+    frames.own.push(0);
     frames.file.push(1 + roll(3));
     frames.line.push(1 + roll(3));
   }
@@ -355,6 +356,7 @@ function oneStack(frames) {
              phase: [0], how: [1], until: [0], inner: [0] },
     lines: { no_line: [0] },
     frames: { qualname: [0, ...frames.map(([name]) => strings.indexOf(name))],
+              own: [0, ...frames.map(([, , , own = 0]) => own)],
               name: [0, ...frames.map(([name]) => strings.indexOf(name))],
               file: [0, ...frames.map(([, file]) => strings.indexOf(file))],
               line: [0, ...frames.map(([, , line]) => line)] },
@@ -376,6 +378,19 @@ test("frames that say nothing are left out, unless asked for", () => {
   assert.deepEqual(said({}), ["all memory", "a.py:1 main", "b.py:6 _call_impl",
                               "b.py:7 forward"]);
   assert.equal(said({ noise: true }).length, 8);
+});
+
+test("what started the program is left out, unless there is nothing else", () => {
+  const runpy = ["run", "/lib/runpy.py", 1];
+  const said = (frames, options) => {
+    const { model, weights } = oneStack(frames);
+    const built = tree.build(model, weights, options);
+    return Array.from(built.tag, (_, node) => tree.text(model, built, node));
+  };
+  const program = [runpy, ["main", "a.py", 3, 1], ["step", "/lib/adam.py", 4]];
+  assert.deepEqual(said(program, {}), ["all memory", "a.py:3 main", "adam.py:4 step"]);
+  assert.equal(said(program, { noise: true }).length, 4);
+  assert.deepEqual(said([runpy], {}), ["all memory", "runpy.py:1 run"]);
 });
 
 test("frames in a row with the same bytes are folded, the first and the last stay", () => {
@@ -448,7 +463,7 @@ test("a node is found again in another tree by its keys", async () => {
     assert.equal(tree.follow(model, first, keys), node);
     const there = tree.follow(model, second, keys);
     assert.deepEqual(tree.keysTo(model, second, there),
-                     keys.slice(0, second.depth[there]));
+                     keys.slice(0, 4 * second.depth[there]));
   }
 });
 

@@ -256,6 +256,6 @@ test("names cannot rewrite the text around them", () => {
 });
 
 test("another format is refused with a sentence", () => {
-  assert.throws(() => memlabData.open({ format: 1 }, null), /format 3 only/);
-  assert.throws(() => memlabData.open(null, null), /format 3 only/);
+  assert.throws(() => memlabData.open({ format: 1 }, null), /format 4 only/);
+  assert.throws(() => memlabData.open(null, null), /format 4 only/);
 });

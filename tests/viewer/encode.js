@@ -317,11 +317,12 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
   const strings = names.strings
     ?? ["", "net", "net.weight", "/home/u/net.py", "forward", "step"];
   const head = {
-    format: 3, source: "cuda", base_us: "1700000000000000", strings, actions: ACTIONS,
+    format: 4, source: "cuda", base_us: "1700000000000000", strings, actions: ACTIONS,
     categories: CATEGORIES, phases: ["none", "forward", "backward", "optimizer"],
     hows: ["exact", "near"], no_lines: ["", "no stack"], no_modules: ["", "no module"],
     whys: [""],
-    frames: names.frames ?? { name: [0, 4], file: [0, 3], line: [0, 7], qualname: [0, 4] },
+    frames: names.frames ?? { name: [0, 4], file: [0, 3], line: [0, 7], qualname: [0, 4],
+                              own: [0, 1] },
     stacks: names.stacks ?? { parent: [0, 0], frame: [0, 1], module: [0, 1] },
     lines: names.lines ?? { file: [3, 3, 3, 3], function: [4, 4, 4, 4],
                             line: [7, 8, 9, 10], until: [7, 8, 9, 10],
@@ -338,6 +339,7 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
       first_us: times[0] ?? 0, last_us: times[n - 1] ?? 0,
       ooms: events.flatMap(([action], e) => (action === "oom" ? [e] : [])),
       losses: { dropped_events: 0, overwritten_events: 0, lost_stacks: 0, lost_names: 0 },
+      gpu: null, gpu_reason: "", settings: [],
       peak: peak ?? { event: highest, ...(story.totals[highest] ?? story.first),
                       highest: { reserved: Math.max(
                         0, ...story.totals.map((row) => row.reserved)) } },

@@ -14,7 +14,8 @@ const { memlabGrowth } = load(
 test("a line that grows is a sentence, with who holds it where that is known", () => {
   const model = {
     strings: ["", "main", "train.py", "list `kept`", "loss"],
-    frames: { name: [0, 1, 4], file: [0, 2, 2], line: [0, 12, 9], qualname: [0, 1, 4] },
+    frames: { name: [0, 1, 4], file: [0, 2, 2], line: [0, 12, 9], qualname: [0, 1, 4],
+              own: [0, 1, 1] },
   };
   const growth = { by: "steps", steps: 8, frame: [1, 2], per_step: [2097152, 1024],
                    since: [3, 0], certain: [1, 0], graph: [0, 1], holder: [3, 0] };

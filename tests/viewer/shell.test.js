@@ -9,9 +9,12 @@ const { load } = require("./load.js");
 const { encode, readerOf, randomRecording } = require("./encode.js");
 
 global.document = {};
-const { memlabData, memlabQuery, memlabEvents, memlabMemory, memlabNames } = load(
-  ["names.js", "blobs.js", "data.js", "query.js", "describe.js", "events.js", "memory.js"],
-  ["memlabData", "memlabQuery", "memlabEvents", "memlabMemory", "memlabNames"]);
+const { memlabData, memlabQuery, memlabAddress, memlabEvents, memlabMemory,
+        memlabNames } = load(
+  ["names.js", "blobs.js", "data.js", "query.js", "address.js", "describe.js", "events.js",
+   "memory.js"],
+  ["memlabData", "memlabQuery", "memlabAddress", "memlabEvents", "memlabMemory",
+   "memlabNames"]);
 
 function opened(recording) {
   const made = encode(recording);
@@ -76,6 +79,20 @@ test("a star in a word is any part of a module's path", async () => {
     assert.equal((await counted(model, text)).count, wanted.length, text);
   }
   assert.equal((await counted(model, "n*weight")).count, 0);
+});
+
+test("a count tells where the allocations that it finds begin", async () => {
+  const recording = randomRecording(4, 3000);
+  const { model, story } = opened({ ...recording, chunk: 512 });
+  const hits = memlabQuery.compile(model, ">=0");
+  const told = [];
+  await memlabQuery.count(model, 0, hits, ({ starts }) => told.push(Array.from(starts)),
+                          never);
+  const all = story.lives.map(({ start }) => start).filter((start) => start >= 0)
+    .sort((a, b) => a - b);
+  assert.ok(all.length > 1024);
+  assert.deepEqual(told.at(-1), all);
+  assert.deepEqual(told[0], all.filter((start) => start < 512));
 });
 
 test("a count ends where it is stopped", async () => {
@@ -220,15 +237,29 @@ test("segments by address with their blocks; pieces that touch are one", async (
 /* ---- the address ---- */
 
 test("the state in the address comes back, and any other text is the default", () => {
-  const { parseState, stateHash, DEFAULT_STATE } = memlabQuery;
+  const { parse, format, DEFAULT_STATE } = memlabAddress;
   const state = { ...DEFAULT_STATE, view: "events", event: -1, brush: [3, 9],
                   pinned: { chunk: 2, id: 77 }, search: 'a "b" %#\u2028', x1: 12.5 };
-  assert.deepEqual(parseState(stateHash(state)), state);
-  assert.equal(stateHash(DEFAULT_STATE), "#");
-  for (const text of ["", "#", "#%", "#{", "#null", "#7", "#[]", '#"x"',
-                      '#{"x0":null,"x1":"7","view":4,"event":1.5,"brush":[1],"pinned":{}}',
-                      '#{"__proto__":{"view":"events"},"toString":"x","pairs":1}']) {
-    assert.deepEqual(parseState(text), DEFAULT_STATE, text);
+  assert.deepEqual(parse(format(state)), state);
+  assert.equal(format(DEFAULT_STATE), "#");
+  for (const text of ["", "#", "#%", "#{", "#null", "#7", "#[]", '#"x"', "#search=%",
+                      "#x=7&view=4&event=1.5&brush=1&pinned=&device=&other=x",
+                      "#__proto__=events&toString=x&pairs=3&constructor"]) {
+    assert.deepEqual(parse(text), DEFAULT_STATE, text);
   }
   assert.equal({}.view, undefined);
+});
+
+test("an address is short, and a range in it is the same to a part of a pixel", () => {
+  const { parse, format, DEFAULT_STATE } = memlabAddress;
+  const of = (part) => format({ ...DEFAULT_STATE, ...part });
+  assert.equal(of({ view: "flame", event: 1120, search: "net.py:12 a" }),
+               "#flame&event=1120&search=net.py:12+a");
+  assert.equal(of({ x0: 1234.56789, x1: 2234.56789, pairs: false }),
+               "#x=1234.6~2234.6&pairs=0");
+  for (const [x0, x1] of [[0, 8], [1e7 + 1 / 3, 1e7 + 8 + 1 / 3], [0.1, 9999999.7]]) {
+    const back = parse(of({ x0, x1 }));
+    assert.ok(Math.abs(back.x0 - x0) <= (x1 - x0) / 1e4, of({ x0, x1 }));
+    assert.ok(Math.abs(back.x1 - x1) <= (x1 - x0) / 1e4);
+  }
 });

@@ -6,6 +6,7 @@
 #include "analysis/answers/growth.h"
 #include "show/page/page_device.h"
 #include "show/page/page_head.h"
+#include "show/page/page_machine.h"
 #include "show/text/json.h"
 
 typedef struct page_data_work {
@@ -155,6 +156,7 @@ write_device(page_data_work *w, ml_page_device *device, size_t index)
     }
     if (error == 0) {
         write_growth(out, device->rows.growth);
+        ml_page_write_machine(out, device);
     }
     ml_json_text(out, "}");
     return error;

@@ -3,12 +3,13 @@
 
 #include <string.h>
 
+#include "analysis/attribution/stack_facts.h"
 #include "recording/code_names.h"
 #include "show/page/page_device.h"
 #include "show/text/json.h"
 
 /* Incremented when pages must read a new form. */
-#define FORMAT 3u
+#define FORMAT 4u
 
 /* ---- What all share ---- */
 
@@ -71,6 +72,9 @@ ml_page_head_begin(ml_buffer *out, const ml_recording *recording, uint64_t base_
                    ml_json_signed(out, frames[i].line));
     ML_JSON_COLUMN(out, "qualname", i, recording->frame_count,
                    ml_json_unsigned(out, ml_code_name(&names, (uint32_t)i)));
+    ML_JSON_COLUMN(out, "own", i, recording->frame_count,
+                   ml_json_unsigned(out, ml_frame_place_of(recording, (uint32_t)i) ==
+                                             ML_PLACE_USER));
     ml_json_text(out, "}");
     ml_json_key(out, "stacks");
     ml_json_text(out, "{");
