@@ -88,6 +88,7 @@ def load_ipython_extension(ipython: object) -> None:
     ipython.register_magics(MemlabMagics)
 
 
+# Without `open`, which would hide the builtin where `*` is imported.
 __all__ = [
     "CATEGORIES",
     "Courtesy",
@@ -115,7 +116,6 @@ __all__ = [
     "mark",
     "merge",
     "metrics",
-    "open",
     "phase",
     "profile",
     "profile_every",
