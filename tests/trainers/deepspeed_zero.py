@@ -8,8 +8,9 @@ import os
 import sys
 
 import deepspeed
-import memlab
 import torch
+
+import memlab
 
 SIZE, LAYERS = 512, 4
 ELEMENTS = LAYERS * SIZE * SIZE
