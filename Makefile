@@ -13,6 +13,8 @@ TORCH_TESTS ?= tests/native tests/lab/test_allocator_model.py tests/phantom test
     tests/attribution tests/lend tests/objects
 # Where `make test-composer` makes its virtual environment.
 COMPOSER_VENV ?= .venv-composer
+# Where `make test-trainers` makes its virtual environment.
+TRAINERS_VENV ?= .venv-trainers
 # Where `make docs` makes its virtual environment.
 DOCS_VENV ?= .venv-docs
 # How many processes run the Python tests, each a file at a time.
@@ -62,7 +64,7 @@ CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell com
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: help setup demo test test-c test-cpu test-torch test-composer programs test-nightly \
+.PHONY: help setup demo test test-c test-cpu test-torch test-composer test-trainers programs test-nightly \
     build debug asan tsan valgrind cov format lint docs wasm bench wheel wheels clean
 
 help: ## List the targets
@@ -98,6 +100,11 @@ NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_RECORDING_FORKS=1000 \
 test-composer: ## Run the callbacks in Composer itself; its torch is another, 5.4 GB
 	@PYTHON='$(PYTHON)' tools/setup_composer.sh '$(COMPOSER_VENV)'
 	$(COMPOSER_VENV)/bin/python -m pytest tests/composer $(PYTEST_ARGS)
+
+test-trainers: ## Run memlab beside DeepSpeed, TRL and PEFT themselves
+	@PYTHON='$(PYTHON)' tools/setup.sh '$(TRAINERS_VENV)' '$(TORCH)'
+	$(TRAINERS_VENV)/bin/python -m pip install -q deepspeed trl peft datasets
+	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers $(PYTEST_ARGS)
 
 programs: setup ## Run public programs from DIR's checkouts, and try each advice on them
 	@[ -d '$(DIR)' ] || { echo "memlab: give DIR, a folder with clones of the repositories of \

@@ -98,9 +98,10 @@ def load_ipython_extension(ipython: object) -> None:
     ipython.register_magics(MemlabMagics)
 
 
+# Without `open`, which would hide the builtin where `*` is imported.
 __all__ = [
     "Error",
     "SnapshotError",
     "load_ipython_extension",
-    *(name for name in _HOMES if not name.startswith("_")),
+    *(name for name in _HOMES if not name.startswith("_") and name != "open"),
 ]

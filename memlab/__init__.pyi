@@ -39,7 +39,8 @@ from memlab._record.history import (
 )
 from memlab._record.memory_snapshot import MemorySnapshot
 from memlab._recording.commands import convert, report
-from memlab._recording.recording import Recording, merge, open
+from memlab._recording.recording import Recording, merge
+from memlab._recording.recording import open as open
 from memlab._recording.view import view
 from memlab._report.peaks import CATEGORIES
 from memlab._version import __version__ as __version__
@@ -75,7 +76,6 @@ __all__ = [
     "mark",
     "merge",
     "metrics",
-    "open",
     "phase",
     "profile",
     "profile_every",

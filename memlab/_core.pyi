@@ -258,6 +258,7 @@ class MemorySnapshot:
         keys: int = 0,
         place: tuple[int, int, int] | None = None,
         uses: bool = False,
+        skipped: Sequence[str] = (),
     ) -> None: ...
     def _configure(
         self,
@@ -267,6 +268,12 @@ class MemorySnapshot:
         native: bool,
         events: bool,
         device: int,
+        file: _Path | None = None,
+        max_file_bytes: int | None = None,
+        keys: int = 0,
+        place: tuple[int, int, int] | None = None,
+        uses: bool = False,
+        skipped: Sequence[str] = (),
     ) -> None: ...
     def _freeze(
         self,

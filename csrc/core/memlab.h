@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 12u
+#define ML_ABI_VERSION 13u
 
 /* A list whose numbers are in files has entries XX(name, number, text): the number
  * stands where a reader looks, and moving a line changes none.  Its count is 0
@@ -140,6 +140,7 @@ typedef struct ml_event {
     uint32_t unused;
     uint32_t internal; /* string id of what torch's allocator notes; 0: nothing */
     uint32_t other;    /* of an OTHER: enum ml_other */
+    uint32_t compiled; /* string id of the running region of torch.compile; 0: none */
 } ml_event;
 
 /* Every member of ml_event: name, member, type. */
@@ -164,7 +165,8 @@ typedef struct ml_event {
     XX(flags, flags, uint8_t) \
     XX(unused, unused, uint32_t) \
     XX(internal, internal, uint32_t) \
-    XX(other, other, uint32_t)
+    XX(other, other, uint32_t) \
+    XX(compiled, compiled, uint32_t)
 
 /* Columns of an event that snapshots keep by what they hold, in the order of their
  * keys: name, key, member, what it holds, whose key it is.  0 says nothing.
@@ -174,6 +176,7 @@ typedef struct ml_event {
  * TORCH, and first: a key of torch's own events, in versions of torch that have the bit
  * ML_KEY_ of NAME; of others, and MEMLAB: a list below the key "memlab". */
 #define ML_EVENT_COLUMNS(XX) \
+    XX(COMPILE_CONTEXT, "compile_context", compiled, STRING, TORCH) \
     XX(USER_METADATA, "user_metadata", metadata, STRING, TORCH) \
     XX(POOL_ID, "pool_id", pool, POOL, TORCH) \
     XX(INTERNAL_METADATA, "internal_metadata", internal, STRING, TORCH) \
@@ -191,7 +194,8 @@ typedef struct ml_event {
 #define ML_SPARSE_COLUMNS(XX) \
     XX(unused, 0, "unused") /* of a free: events since its block was used, plus 1 */ \
     XX(internal, 1, "internal") /* string id of the allocator's own note */ \
-    XX(other, 2, "other")       /* of an action 9: enum ml_other */
+    XX(other, 2, "other")       /* of an action 9: enum ml_other */ \
+    XX(compiled, 3, "compiled") /* string id of the region of torch.compile */
 
 enum {
     ML_SPARSE_COLUMN_COUNT = 0 ML_SPARSE_COLUMNS(ML_NUMBERED_ONE)
@@ -204,6 +208,8 @@ typedef struct ml_event_text {
     const char *node;     /* mangled C++ type of the running node, static; NULL: none */
     const char *internal; /* the allocator's own note, of internal_bytes bytes */
     size_t internal_bytes;
+    const char *compiled; /* the region of torch.compile, of compiled_bytes bytes */
+    size_t compiled_bytes;
 } ml_event_text;
 
 #define ML_DEVICE_MAX 64

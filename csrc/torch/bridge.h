@@ -301,6 +301,9 @@ const char *ml_autograd_running(void)
 void ml_tracker_bind(const ml_api *api, const ml_source *source);
 void ml_tracker_listen(int enabled);
 void ml_tracker_set_devices(int count);
+/* The calling thread runs a region of torch.compile of that name from now on, which
+ * lives until the next call; NULL: none. */
+void ml_tracker_compiled(const char *name, size_t bytes);
 /* Between these two calls, SNAPSHOT events of this thread number the devices from 0. */
 void ml_tracker_walk_begin(void);
 void ml_tracker_walk_end(void);
@@ -317,6 +320,19 @@ void ml_regions_changed(void);
 void ml_regions_before_fork(void);
 /* In a forked child: reports nothing from now on, if the parent did. */
 void ml_regions_forked(void);
+
+/* compiled.cpp, only if torch is built for CUDA: from now on, or no longer, the events of
+ * the allocator carry the running region of torch.compile.  With the GIL held.  0 or
+ * ML_ENOMEM. */
+int ml_compiled_watch(int enabled);
+
+/* pinned.cpp, only if torch is built for CUDA: switches torch's recorder of pinned host
+ * memory.  CONTEXT is an enum ml_context, NATIVE asks for C++ frames, MAX_ENTRIES are
+ * kept.  0, ML_EUNSUPPORTED before torch 2.13, or ML_ESOURCE. */
+int ml_pinned_record(int enabled, int context, int native, size_t max_entries,
+                     int clear);
+/* 1, 0, or as above. */
+int ml_pinned_recording(void);
 
 /* arrival.cpp.  Calls CALLBACK, a Python object, with the GIL, once CUDA has been
  * initialised.  0 or ML_ENOMEM. */

@@ -266,6 +266,54 @@ watch_cuda(PyObject *, PyObject *callback)
 }
 
 PyObject *
+watch_compiled(PyObject *, PyObject *enabled)
+{
+    const int truth = PyObject_IsTrue(enabled);
+    if (truth < 0) {
+        return nullptr;
+    }
+    if (ml_compiled_watch(truth) < 0) {
+        return PyErr_NoMemory();
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+pinned_failed(int error)
+{
+    PyErr_SetString(PyExc_RuntimeError,
+                    error == ML_EUNSUPPORTED
+                        ? "this torch does not record pinned memory"
+                        : "torch's allocator of pinned memory failed");
+    return nullptr;
+}
+
+PyObject *
+record_pinned(PyObject *, PyObject *args)
+{
+    int enabled, context, native, clear;
+    Py_ssize_t max_entries;
+    if (!PyArg_ParseTuple(args, "pipnp:record_pinned", &enabled, &context, &native,
+                          &max_entries, &clear)) {
+        return nullptr;
+    }
+    if (context < 0 || context > 3 || max_entries < 0) {
+        PyErr_SetString(PyExc_ValueError, "no such context or number of entries");
+        return nullptr;
+    }
+    const int result = ml_pinned_record(enabled, context, native,
+                                        static_cast<size_t>(max_entries), clear);
+    return result < 0 ? pinned_failed(result) : Py_NewRef(Py_None);
+}
+
+PyObject *
+pinned_recording(PyObject *, PyObject *)
+{
+    const int result = ml_pinned_recording();
+    return result < 0 ? pinned_failed(result) : PyBool_FromLong(result);
+}
+
+PyObject *
 watch_values(PyObject *, PyObject *)
 {
     const int result = ml_values_watch();
@@ -303,6 +351,26 @@ watch_cuda(PyObject *, PyObject *)
 }
 
 PyObject *
+watch_compiled(PyObject *, PyObject *)
+{
+    PyErr_SetString(PyExc_RuntimeError, "torch is built without CUDA");
+    return nullptr;
+}
+
+PyObject *
+record_pinned(PyObject *, PyObject *)
+{
+    PyErr_SetString(PyExc_RuntimeError, "torch is built without CUDA");
+    return nullptr;
+}
+
+PyObject *
+pinned_recording(PyObject *, PyObject *)
+{
+    Py_RETURN_FALSE;
+}
+
+PyObject *
 set_oom_callback(PyObject *, PyObject *)
 {
     PyErr_SetString(PyExc_RuntimeError, "torch is built without CUDA");
@@ -316,6 +384,23 @@ PyDoc_STRVAR(watch_cuda_doc,
              "Begins the recordings that wait for CUDA where C++ initialises it, and\n"
              "then calls callback(), once; the first call counts.  RuntimeError where\n"
              "torch is built without CUDA.");
+
+PyDoc_STRVAR(
+    watch_compiled_doc,
+    "watch_compiled($module, enabled, /)\n--\n\n"
+    "Whether events of CUDA's allocator carry the region of torch.compile that\n"
+    "their thread runs.  RuntimeError where torch is built without CUDA.");
+
+PyDoc_STRVAR(record_pinned_doc,
+             "record_pinned($module, enabled, context, native, max_entries, clear, /)\n"
+             "--\n\n"
+             "Switches torch's recorder of pinned host memory.  context: 0 to 3, for\n"
+             "None, 'state', 'alloc', 'all'.  RuntimeError before torch 2.13.");
+
+PyDoc_STRVAR(pinned_recording_doc,
+             "pinned_recording($module, /)\n--\n\n"
+             "Whether torch's recorder of pinned host memory is on, by whomever.\n"
+             "RuntimeError before torch 2.13.");
 
 PyDoc_STRVAR(watch_values_doc,
              "watch_values($module, /)\n--\n\n"
@@ -336,6 +421,9 @@ PyMethodDef methods[] = {
     {"cpu_counters", cpu_counters, METH_NOARGS, cpu_counters_doc},
     {"set_oom_callback", set_oom_callback, METH_O, set_oom_callback_doc},
     {"watch_cuda", watch_cuda, METH_O, watch_cuda_doc},
+    {"watch_compiled", watch_compiled, METH_O, watch_compiled_doc},
+    {"record_pinned", record_pinned, METH_VARARGS, record_pinned_doc},
+    {"pinned_recording", pinned_recording, METH_NOARGS, pinned_recording_doc},
     {"watch_values", watch_values, METH_NOARGS, watch_values_doc},
     {"made_up_values", made_up_values, METH_NOARGS, made_up_values_doc},
     {nullptr, nullptr, 0, nullptr},

@@ -89,7 +89,7 @@ def _signed(count):
 
 def _name(row):
     if row["rank"] is None:
-        return wording.escape(os.path.basename(row["file"]))
+        return wording.escape(os.path.basename(row["file"])) or "this recording"
     return f"rank {row['rank']}"
 
 

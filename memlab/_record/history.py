@@ -10,9 +10,10 @@ import pickle
 import sys
 
 from memlab import _core
-from memlab._errors import Error, tell
-from memlab._native import linemaps, sources
+from memlab._errors import Error
+from memlab._native import bridge, linemaps, sources
 from memlab._record import annotations as _annotations
+from memlab._record.pinned import Pinned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 # not get.
 _history = _core.MemorySnapshot()
 _skipped: list[str] = []
+_pinned = Pinned()
 
 
 def record_memory_history(
@@ -34,15 +36,16 @@ def record_memory_history(
 
     Arguments as in torch.cuda.memory._record_memory_history, with its older signature
     (a bool). Differences: stacks is "python" unless "all" is requested, and an index in
-    device records only that device.  max_entries counts events per device, those of
-    skip_actions too, which are left out of what is read.  A later call keeps the events so
-    far unless clear_history is true.  Annotations of all threads are recorded, whatever
-    global_record_annotations says.  With compile_context events say "N/A", as without it,
-    after a warning.
+    device records only that device.  max_entries counts events per device, without those
+    of skip_actions, which are left out of what is read; where more than 64 of these (and a
+    million) lie between, fewer are kept.  A later call keeps the events so far unless
+    clear_history is true.  Annotations of all threads are recorded, whatever
+    global_record_annotations says.  record_pinned_host_memory switches torch's own recorder
+    of pinned memory, with torch's stacks; where the program has it on already, it is read.
 
-    Raises memlab.Error (a RuntimeError, with torch's words) for a bad value, and for
-    record_pinned_host_memory and record_cuda=False, which are torch's only; and, as torch
-    does, where there is no GPU: MemorySnapshot(source="cpu") records the host's memory.
+    Raises memlab.Error (a RuntimeError, with torch's words) for a bad value; for
+    record_pinned_host_memory before torch 2.13; and, as torch does, where there is no GPU:
+    MemorySnapshot(source="cpu") records the host's memory.
     """
     if isinstance(enabled, bool):
         _record_legacy(enabled, *args, **kwargs)
@@ -70,31 +73,34 @@ def _record(
     if stacks not in ("python", "all"):
         raise Error("expected stacks to be 'python', or 'all'")
     skipped = _checked_actions(skip_actions)
-    for name, value in (
-        ("record_pinned_host_memory", record_pinned_host_memory),
-        ("record_cuda=False", not record_cuda),
-    ):
-        if value:
-            raise Error(
-                f"{name} is not supported; use torch.cuda.memory._record_memory_history"
-            )
     if enabled is None:
-        _history._end()
-        _annotations.stop()
+        if record_pinned_host_memory:
+            raise Error(
+                "record_pinned_host_memory requires memory history recording to be enabled"
+            )
+        _stop()
         return
     sources.ensure("cuda")
-    if compile_context:
-        tell(
-            "compile_context is not recorded: events say 'N/A'; the stacks of compiled code "
-            "end in the lines of the program that it was made of"
+    # torch keeps one entry if none are requested.
+    max_entries = 1 if max_entries == 0 else max_entries
+    if record_pinned_host_memory:
+        _pinned.start(
+            context, stacks == "all", max_entries if enabled == "all" else 1, clear_history
         )
+    else:
+        _pinned.stop()
+    if not record_cuda:
+        _stop_cuda()
+        return
+    if compile_context:
+        bridge.load().watch_compiled(True)
     options = {
-        # torch keeps one entry if none are requested.
-        "max_entries": 1 if max_entries == 0 else max_entries,
+        "max_entries": max_entries,
         "context": context,
         "native": stacks == "all",
         "events": enabled == "all",
         "device": -1 if device is None else sources.parse_device(device)[1],
+        "skipped": skipped,
     }
     if not _history.recording:
         _history._begin("cuda", **options)
@@ -104,6 +110,18 @@ def _record(
         if clear_history:
             _history._clear()
     _skipped[:] = skipped
+
+
+def _stop():
+    _pinned.stop()
+    _stop_cuda()
+
+
+def _stop_cuda():
+    if _history.recording:
+        bridge.load().watch_compiled(False)
+    _history._end()
+    _annotations.stop()
 
 
 def _checked_actions(actions):
@@ -196,7 +214,7 @@ def snapshot(
     device.
     """
     only = -1 if device is None else sources.parse_device(device)[1]
-    taken = _recording().to_dict(_skipped)
+    taken = {**_recording().to_dict(_skipped), **_pinned.lists()}
     if only >= 0:
         taken["segments"] = [s for s in taken["segments"] if s["device"] == only]
         traces = taken["device_traces"]
@@ -230,16 +248,16 @@ def dump_snapshot(
     augment_with_fx_traces: as of snapshot().  extras: adds memlab's own facts under the key
     "memlab", which torch's tools ignore: current owners of memory, allocations of backward
     passes, modules, notes.  With them, memlab report need not estimate these; they need all
-    events, those of skip_actions too.
+    events, those of skip_actions too, and are without pinned memory.
 
     The file appears whole or not at all.  Raises memlab.Error or OSError; ValueError for
     both options at once.
     """
-    if augment_with_fx_traces:
-        if extras:
-            raise ValueError("augment_with_fx_traces and extras do not go together; give one")
-        data = pickle.dumps(snapshot(augment_with_fx_traces=True), protocol=4)
-        _core.write_file(os.fspath(filename), data)
+    if augment_with_fx_traces and extras:
+        raise ValueError("augment_with_fx_traces and extras do not go together; give one")
+    if augment_with_fx_traces or (_pinned.recording and not extras):
+        taken = snapshot(augment_with_fx_traces=augment_with_fx_traces)
+        _core.write_file(os.fspath(filename), pickle.dumps(taken, protocol=4))
         return
     if extras:
         _tell_owners()

@@ -110,6 +110,24 @@ trainer.state.dataloader_len = None
 trainer.fit().close()
 tell(unknown=[files("u"), trainer.logger.traces])
 
+# A run that resumes another, whose names tell no batches.
+class Run:
+    def __init__(self, autoresume):
+        torch_profiler = TorchProfiler(folder="resumed", filename="same.json",
+                                       memory_filename="same.html")
+        trainer = Trainer(torch_profiler, batches=6,
+                          profiler=Profiler(cyclic_schedule(active=1, repeat=2), **NOTHING))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trainer.fit().close()
+        tell(**{f"resumed_{autoresume}": dict(
+            files={name: os.path.getsize(f"resumed/{name}") for name in files("resumed")},
+            told=[str(each.message) for each in caught],
+            saved=[path.name for _, paths in torch_profiler.saved_traces for path in paths])})
+
+Run(False)
+Run(True)
+
 # On the CPU.
 trainer = Trainer(TorchProfiler(folder="cpu", memory_filename="{batch}.html"),
                   profiler=Profiler(cyclic_schedule(active=1), **NOTHING),
@@ -188,6 +206,19 @@ def test_old_traces_go_when_a_new_one_is_saved(profiled):
     assert {each["uploads"] for each in kept} == {8}
     with gzip.open(next(profiled.folder.glob("keep1*/r/10.json.gz"))) as file:
         assert json.load(file)["traceEvents"]
+
+
+@pytest.mark.cuda
+def test_a_resumed_run_replaces_no_trace(profiled):
+    first, resumed = profiled.resumed_False, profiled.resumed_True
+    assert list(first["files"]) == ["same.html", "same.json"]
+    assert list(resumed["files"]) == ["same.html", "same.json", "same_2.html", "same_2.json"]
+    for name, size in first["files"].items():
+        assert resumed["files"][name] == size
+    # Windows of one run replace each other under one name, as they always did.
+    assert first["saved"] == ["same.json"] * 2 and resumed["saved"] == ["same_2.json"] * 2
+    told = [each for each in resumed["told"] if "is written beside it" in each]
+    assert len(told) == 2 and told[0].endswith("same_2.json")
 
 
 @pytest.mark.cuda
@@ -386,7 +417,9 @@ def test_a_model_on_the_cpu_is_profiled_too(profiled):
 def test_profiling_says_nothing(profiled):
     """No warning of memlab's, nor of a call that torch has deprecated; but that of a trainer
     that closed in its warm-up, of which nothing is there."""
-    (told,) = [line for line in profiled.err.splitlines() if "memlab: " in line]
+    said = [line for line in profiled.err.splitlines() if "memlab: " in line
+            and "is not empty" not in line]  # fmt: skip
+    (told,) = said
     assert "nothing was recorded: the schedule has no window in 1 batch" in told
     assert "eprecat" not in profiled.err
 

@@ -62,6 +62,8 @@ def numbers():
             lane[-1] += by_hand.sparse(1, 4)
         if action == 9:
             lane[-1] += by_hand.sparse(2, 1)
+        if action == 3:
+            lane[-1] += by_hand.sparse(3, 3)
         lane[-1] += by_hand.event(
             action,
             time=1000,
@@ -139,6 +141,7 @@ def test_actions_and_flags(recording, tmp_path):
     assert known["node"] == [""] * 10 + ["AddmmBackward0"] + [""] * 5
     assert known["unused"] == [0, 1] + [0] * 14
     assert known["internal_metadata"] == ["user"] + [""] * 15
+    assert known["compile_context"] == [""] * 3 + ["Linear"] + [""] * 12
     assert known["uses"] == {"addr": [HELD + 5 * MIB], "position": [12]}
 
 

@@ -1,10 +1,11 @@
 """The further arguments of torch's recorder, beside torch's own: which events are skipped,
-the older signature, traces of FX, pictures of the memory now and of a profile."""
+regions of torch.compile, pinned memory, the older signature, traces of FX, pictures of the
+memory now and of a profile."""
 
 import inspect
 import os
 import pickle
-import warnings
+from itertools import product
 
 import torch
 
@@ -41,20 +42,29 @@ def actions(snapshot):
 
 def check_skip_actions():
     knows = "skip_actions" in inspect.signature(theirs._record_memory_history).parameters
-    for names in SKIPPED:
-        memlab._record_memory_history(skip_actions=names)
+    for names, entries in product(SKIPPED, (7, 1, 1000)):
+        memlab._record_memory_history(skip_actions=names, max_entries=entries)
         if knows:
-            theirs._record_memory_history(stacks="python", skip_actions=names)
+            theirs._record_memory_history(
+                stacks="python", skip_actions=names, max_entries=entries
+            )
         kept = work()
         ours = memlab._snapshot()
-        memlab._dump_snapshot("ours.pickle")
-        with open("ours.pickle", "rb") as file:
-            assert actions(pickle.load(file)) == actions(ours)
+        if entries == 1000:
+            memlab._dump_snapshot("ours.pickle")
+            with open("ours.pickle", "rb") as file:
+                assert actions(pickle.load(file)) == actions(ours)
         assert not set(actions(ours)) & set(names or ())
         if knows:
             found = theirs._snapshot()
             theirs._record_memory_history(None)
-            assert actions(ours) == actions(found), (names, actions(ours), actions(found))
+            # Each look at the memory may take the place of an entry.
+            assert len(found["device_traces"][0]) <= entries
+            shown = [trace["device_traces"][0] for trace in (ours, found)]
+            assert len(shown[0]) == len(shown[1]) or entries == 1000, (names, entries)
+            both = len(actions(found))
+            assert both >= min(entries, len(actions(ours))) - 2
+            assert actions(ours)[-both or entries :] == actions(found), (names, entries)
         memlab._record_memory_history(None)
         del kept
     # What is recorded next has all again, and memlab's own file always has.
@@ -83,12 +93,9 @@ def check_errors():
 
 
 def check_older_signature():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        memlab._record_memory_history(
-            True, True, 1000, True, None, False, True, True, True, ["free_requested"]
-        )
-    assert "compile_context is not recorded" in str(caught[0].message)
+    memlab._record_memory_history(
+        True, True, 1000, True, None, False, True, True, True, ["free_requested"]
+    )
     kept = work()
     found = actions(memlab._snapshot())
     assert "alloc" in found and "free_requested" not in found
@@ -102,6 +109,106 @@ def check_older_signature():
         )
         record(None)
     del kept
+
+
+def check_compile_context():
+    @torch.compile(backend="eager")
+    def step(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return step_within(y) * 2
+
+    def step_within(x):
+        return x * 3
+
+    def regions(snapshot):
+        return [e["compile_context"] for e in snapshot["device_traces"][0]
+                if e["action"] == "alloc"]  # fmt: skip
+
+    x = torch.empty(1000, device="cuda")
+    memlab._record_memory_history()
+    step(x)
+    assert set(regions(memlab._snapshot())) == {"N/A"}
+    memlab._record_memory_history(None)
+    memlab._record_memory_history(compile_context=True)
+    theirs._record_memory_history(stacks="python", compile_context=True)
+    before = torch.empty(1000, device="cuda")
+    step(x)
+    after = torch.empty(1000, device="cuda")
+    ours = memlab._snapshot()
+    named = regions(ours)
+    assert named == regions(theirs._snapshot())
+    assert named[0] == named[-1] == "N/A"
+    assert {name.partition(":")[0] for name in named[1:-1]} == {"Torch-Compiled Region"}
+    assert len(set(named)) == 3
+    memlab._dump_snapshot("compiled.pickle", extras=True)
+    assert regions(memlab.load("compiled.pickle")) == named
+    theirs._record_memory_history(None)
+    memlab._record_memory_history(None)
+    memlab._record_memory_history()
+    step(x)
+    assert set(regions(memlab._snapshot())) == {"N/A"}
+    memlab._record_memory_history(None)
+    del before, after
+
+
+def pin():
+    return torch.empty(10000, pin_memory=True)
+
+
+def check_pinned_memory():
+    parameters = inspect.signature(theirs._record_memory_history).parameters
+    if "record_pinned_host_memory" not in parameters:
+        try:
+            memlab._record_memory_history(record_pinned_host_memory=True)
+        except memlab.Error as error:
+            assert "does not record pinned host memory" in str(error)
+        else:
+            raise AssertionError("record_pinned_host_memory was taken")
+        return
+
+    def both(traces):
+        return [(e["action"], e["addr"], e["size"], e["time_us"]) for e in traces]
+
+    theirs._record_memory_history(stacks="python")
+    memlab._record_memory_history(record_pinned_host_memory=True, stacks="python")
+    assert torch._C._cuda_isHistoryEnabled()
+    x, y = pin(), torch.empty(10, device="cuda")
+    kept = pin()
+    del x
+    ours, found = memlab._snapshot(), theirs._snapshot()
+    assert both(ours["host_traces"]) == both(found["host_traces"])
+    assert ours["host_segments"] == found["host_segments"]
+    told = [e["action"] for e in ours["host_traces"] if e["action"] != "segment_alloc"]
+    assert told == ["alloc", "alloc", "free_requested", "free_completed"], told
+    assert ours["host_traces"][0]["frames"][0]["name"] == "pin"
+    assert actions(ours) == actions(found)
+    memlab._dump_snapshot("pinned.pickle")
+    with open("pinned.pickle", "rb") as file:
+        assert pickle.load(file)["host_traces"] == ours["host_traces"]
+    memlab._record_memory_history(None)
+    # torch's own recorder of the GPU goes on, that of pinned memory has ended.
+    assert torch._C._cuda_isHistoryEnabled()
+    more = pin()
+    assert theirs._snapshot()["host_traces"] == []
+    assert memlab._snapshot()["host_traces"] == []
+    # Where the program has it on, it stays on.
+    theirs._record_memory_history(record_pinned_host_memory=True, stacks="python")
+    memlab._record_memory_history(record_pinned_host_memory=True, record_cuda=False)
+    more = pin(), torch.empty(10, device="cuda")
+    ours = memlab._snapshot()
+    assert len(ours["host_traces"]) > 0 and actions(ours) == []
+    memlab._record_memory_history(None)
+    count = len(theirs._snapshot()["host_traces"])
+    more += (pin(),)
+    assert len(theirs._snapshot()["host_traces"]) > count
+    theirs._record_memory_history(None)
+    try:
+        memlab._record_memory_history(None, record_pinned_host_memory=True)
+    except RuntimeError as error:
+        # torch's own words.
+        assert "requires memory history recording to be enabled" in str(error)
+    del kept, more, y
 
 
 def check_fx_traces():
@@ -152,5 +259,7 @@ if __name__ == "__main__":
     check_skip_actions()
     check_errors()
     check_older_signature()
+    check_compile_context()
+    check_pinned_memory()
     check_fx_traces()
     check_pictures()

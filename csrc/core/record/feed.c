@@ -109,9 +109,14 @@ begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
     record->metadata = 0;
     record->node = 0;
     record->internal = 0;
+    record->compiled = 0;
     if (text != NULL && text->internal_bytes > 0) {
         record->internal =
             ml_stacks_string(feed->stacks, text->internal, text->internal_bytes);
+    }
+    if (text != NULL && text->compiled_bytes > 0) {
+        record->compiled =
+            ml_stacks_string(feed->stacks, text->compiled, text->compiled_bytes);
     }
     if (text != NULL && text->metadata_bytes > 0) {
         record->metadata =

@@ -270,7 +270,8 @@ set_options(ml_window *window, const ml_window_options *options)
     window->options = *options;
     window->options.file = NULL;
     /* As in torch: a history of "state" keeps one event. */
-    atomic_store(&window->entry_limit, options->keep_events ? options->max_entries : 1);
+    window->options.max_entries = options->keep_events ? options->max_entries : 1;
+    atomic_store(&window->entry_limit, ml_window_reach(&window->options));
 }
 
 static int
@@ -440,7 +441,7 @@ ml_window_configure(ml_window *window, const ml_window_options *options)
     ml_window_options before = window->options;
     set_options(window, options);
     if (window->listening) {
-        result = ml_window_start_reserve(feed, options->max_entries);
+        result = ml_window_start_reserve(feed, ml_window_reach(options));
     }
     if (result == 0) {
         result = add_phase(window);

@@ -26,6 +26,8 @@ typedef struct ml_window ml_window;
 
 typedef struct ml_window_options {
     uint64_t max_entries; /* newest events kept for each device */
+    /* Bits 1 << enum ml_action: events that do not count in max_entries. */
+    uint32_t skipped;
     enum ml_context context;
     bool native;      /* C++ frames too: takes locks and memory in the callback */
     bool keep_events; /* false: only the state of live memory ("state") */

@@ -13,6 +13,17 @@ ml_window_begun(const ml_window *window)
     return atomic_load(&window->begun);
 }
 
+uint64_t
+ml_window_reach(const ml_window_options *options)
+{
+    uint64_t most = options->max_entries;
+    if (options->skipped == 0) {
+        return most;
+    }
+    most = most < UINT64_MAX / 64 ? most * 64 : UINT64_MAX;
+    return most > (1u << 20) ? most : 1u << 20;
+}
+
 bool
 ml_window_wants(const ml_window *window, int device)
 {

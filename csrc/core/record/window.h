@@ -48,7 +48,7 @@ struct ml_window {
      * recorder's lock may have to wait for the GIL.  So this lock is held for moments
      * only, taken after the recorder's and before no other. */
     pthread_mutex_t tags_lock;
-    _Atomic uint64_t entry_limit; /* newest events of a device that it keeps */
+    _Atomic uint64_t entry_limit; /* its reach: newest events of a device */
     ml_window_tags tags[ML_DEVICE_MAX];
     ml_window_phase *phases; /* owned; the first from position 0 */
     size_t phase_count;
@@ -58,6 +58,10 @@ struct ml_window {
 
 _Static_assert(ML_FEED_LANES == ML_DEVICE_MAX, "marks serve devices and lanes alike");
 
+/* How many of the newest events of a device hold those that OPTIONS want.  With skipped
+ * actions this is a guess, 64 for each and at least a million: few MB.  Where more lie
+ * between, the oldest are missing. */
+uint64_t ml_window_reach(const ml_window_options *options);
 /* Whether the window records DEVICE. */
 bool ml_window_wants(const ml_window *window, int device);
 /* Events of DEVICE since the window began; from any thread. */

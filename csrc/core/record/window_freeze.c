@@ -174,6 +174,28 @@ visit_block(void *context, const ml_block *block, uint64_t birth)
                : add_live(&walk->blocks[device], block->addr, stack);
 }
 
+/* Drops the oldest events, so that no more than the wanted number of those that count
+ * are left. */
+static void
+cut_entries(ml_device_trace *trace, const ml_window_options *options)
+{
+    uint64_t counted = 0;
+    size_t first = options->skipped != 0 ? trace->event_count : 0;
+    while (first > 0) {
+        unsigned action = trace->events.plain[first - 1].action;
+        counted += (options->skipped >> action & 1u) == 0;
+        if (counted > options->max_entries) {
+            break;
+        }
+        first--;
+    }
+    if (first > 0) {
+        trace->event_count -= first;
+        memmove(trace->events.plain, trace->events.plain + first,
+                trace->event_count * sizeof(ml_event));
+    }
+}
+
 static void
 copy_lane_events(freeze_walk *walk, ml_device_trace *trace, ml_lane *lane,
                  uint64_t mark)
@@ -194,6 +216,7 @@ copy_lane_events(freeze_walk *walk, ml_device_trace *trace, ml_lane *lane,
         return;
     }
     trace->event_count = ml_lane_copy(lane, mark, end, room, trace->events.plain);
+    cut_entries(trace, &walk->window->options);
     trace->overwritten_events = total - trace->event_count;
 }
 

@@ -225,8 +225,8 @@ take_ordered(ml_window *window)
     }
     start_walk walk = {.base = {.arrive = arrive, .silent = true}, .window = window};
     for (int device = 0; device < devices; device++) {
-        int result =
-            prepare_log(feed, device, window->options.max_entries, &walk.rules[device]);
+        int result = prepare_log(feed, device, ml_window_reach(&window->options),
+                                 &walk.rules[device]);
         if (result == 0 && window->options.meter &&
             ml_recorder_meter(feed->source, device) == NULL) {
             result = ml_recorder_fail(ML_ENOMEM, "%s", ml_strerror(ML_ENOMEM));
@@ -322,7 +322,7 @@ static int
 take_unordered(ml_window *window)
 {
     ml_feed *feed = window->feed;
-    int result = reserve_shared(feed, window->options.max_entries);
+    int result = reserve_shared(feed, ml_window_reach(&window->options));
     if (result < 0) {
         return result;
     }

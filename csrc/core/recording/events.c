@@ -3,8 +3,8 @@
 
 #include "base/base.h"
 
-/* The two bytes between flags and unused. */
-#define PADDING 2
+/* The two bytes between flags and unused, and four at the end. */
+#define PADDING 6
 #define XX(name, member, type) +sizeof(type)
 _Static_assert(0 ML_EVENT_MEMBERS(XX) + PADDING == sizeof(ml_event),
                "a member of ml_event has no column");
@@ -135,29 +135,22 @@ static ml_event
 differences(const ml_event *events, size_t count)
 {
     enum {
-        PAIRS = sizeof(ml_event) / sizeof(word_pair),
-        REST = PAIRS * sizeof(word_pair)
+        PAIRS = sizeof(ml_event) / sizeof(word_pair)
     };
     word_pair first[PAIRS], differ[PAIRS];
-    uint64_t first_rest, differ_rest = 0;
-    _Static_assert(REST + sizeof(first_rest) == sizeof(ml_event), "words are left");
-    memcpy(first, events, REST);
-    memcpy(&first_rest, (const char *)events + REST, sizeof(first_rest));
+    _Static_assert(sizeof(first) == sizeof(ml_event), "bytes are left");
+    memcpy(first, events, sizeof(first));
     memset(differ, 0, sizeof(differ));
     for (size_t i = 1; i < count; i++) {
         const char *at = (const char *)&events[i];
         word_pair pair;
-        uint64_t rest;
         for (size_t k = 0; k < PAIRS; k++) {
             memcpy(&pair, at + k * sizeof(pair), sizeof(pair));
             differ[k] |= pair ^ first[k];
         }
-        memcpy(&rest, at + REST, sizeof(rest));
-        differ_rest |= rest ^ first_rest;
     }
     ml_event result;
-    memcpy(&result, differ, REST);
-    memcpy((char *)&result + REST, &differ_rest, sizeof(differ_rest));
+    memcpy(&result, differ, sizeof(result));
     return result;
 }
 

@@ -312,6 +312,7 @@ typedef struct ml_rank {
     XX(EVENT_SIZE, "event.size", EVENT, 2) \
     XX(EVENT_STREAM, "event.stream", EVENT, 1) \
     XX(EVENT_TIME, "event.time_us", EVENT, 1) \
+    XX(EVENT_COMPILE_CONTEXT, "event.compile_context", EVENT, 1) \
     XX(EVENT_USER_METADATA, "event.user_metadata", EVENT, 1) \
     XX(EVENT_INTERNAL_METADATA, "event.internal_metadata", NONE, 0) \
     XX(EVENT_POOL_ID, "event.pool_id", EVENT, 1) \

@@ -114,6 +114,7 @@ events_hold(const ml_recording *recording, const ml_device_trace *device)
         !is_below(device, ML_EVENT_MEMBER_metadata, recording->string_count) ||
         !is_below(device, ML_EVENT_MEMBER_node, recording->string_count) ||
         !is_below(device, ML_EVENT_MEMBER_internal, recording->string_count) ||
+        !is_below(device, ML_EVENT_MEMBER_compiled, recording->string_count) ||
         !is_below(device, ML_EVENT_MEMBER_action, ML_ACTION_COUNT)) {
         return false;
     }

@@ -76,6 +76,7 @@ want_all(adoption *of, const ml_device_trace *trace, bool tags)
     want_ids(of, trace, ML_EVENT_MEMBER_metadata, want_string);
     want_ids(of, trace, ML_EVENT_MEMBER_node, want_string);
     want_ids(of, trace, ML_EVENT_MEMBER_internal, want_string);
+    want_ids(of, trace, ML_EVENT_MEMBER_compiled, want_string);
     for (size_t i = 0; i < trace->segment_count; i++) {
         want_stack(of, trace->segments[i].stack);
     }
@@ -186,14 +187,16 @@ static int
 adopt_events(adoption *of, ml_device_trace *trace)
 {
     static const unsigned strings[] = {ML_EVENT_MEMBER_metadata, ML_EVENT_MEMBER_node,
-                                       ML_EVENT_MEMBER_internal};
+                                       ML_EVENT_MEMBER_internal,
+                                       ML_EVENT_MEMBER_compiled};
     int result = 0;
     for (size_t i = 0; i < trace->event_count && result == 0; i += ML_EVENTS_CHUNK) {
         result = adopt_stacks(of, trace, i, ML_EVENT_MEMBER_stack);
         if (result == 0) {
             result = adopt_stacks(of, trace, i, ML_EVENT_MEMBER_origin_stack);
         }
-        for (size_t k = 0; k < 3 && result == 0; k++) {
+        for (size_t k = 0; k < sizeof(strings) / sizeof(strings[0]) && result == 0;
+             k++) {
             result = adopt_strings(of, trace, i, strings[k]);
         }
     }

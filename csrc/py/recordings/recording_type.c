@@ -12,6 +12,7 @@
 #include "core/file/snapshot/snapshot_reader.h"
 #include "core/recording/recording.h"
 #include "core/show/page/page_data.h"
+#include "dicts/actions.h"
 #include "dicts/notes_list.h"
 #include "dicts/ranks_list.h"
 #include "dicts/snapshot_dict.h"
@@ -104,33 +105,9 @@ recording_code_lines(PyObject *op, PyObject *Py_UNUSED(ignored))
 static int
 parse_skipped(PyObject *names, unsigned *options)
 {
-    *options = 0;
-    if (names == NULL) {
-        return 0;
-    }
-    PyObject *items = PySequence_Fast(names, "actions to skip must be a sequence");
-    if (items == NULL) {
-        return -1;
-    }
-    int result = 0;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items) && result == 0; i++) {
-        const char *name = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(items, i));
-        unsigned action = 0;
-        while (name != NULL && action < ML_ACTION_OTHER &&
-               strcmp(ml_action_text(action), name) != 0) {
-            action++;
-        }
-        if (name == NULL || action == ML_ACTION_OTHER) {
-            if (name != NULL) {
-                PyErr_Format(PyExc_ValueError, "unknown action: %s", name);
-            }
-            result = -1;
-        }
-        else {
-            *options |= ML_PICKLE_SKIP(action);
-        }
-    }
-    Py_DECREF(items);
+    uint32_t actions;
+    int result = ml_py_actions(names, &actions);
+    *options = ML_PICKLE_SKIP(0) * actions;
     return result;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
+#include "dicts/actions.h"
 #include "frames/code_lines.h"
 
 typedef struct snapshot_object {
@@ -145,16 +146,19 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
 {
     static char *keywords[] = {"source", "max_entries", "context", "native",
                                "events", "device",      "file",    "max_file_bytes",
-                               "keys",   "place",       "uses",    NULL};
+                               "keys",   "place",       "uses",    "skipped",
+                               NULL};
     PyObject *max_entries, *context, *file = Py_None, *max_file_bytes = Py_None;
-    PyObject *place = Py_None;
+    PyObject *place = Py_None, *skipped = NULL;
     int native, events, uses = 0;
     unsigned int keys = 0;
     *options = (ml_window_options){0};
     *path = NULL;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, format, keywords, source, &max_entries, &context, &native,
-            &events, &options->device, &file, &max_file_bytes, &keys, &place, &uses) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, keywords, source,
+                                     &max_entries, &context, &native, &events,
+                                     &options->device, &file, &max_file_bytes, &keys,
+                                     &place, &uses, &skipped) ||
+        ml_py_actions(skipped, &options->skipped) < 0 ||
         parse_place(place, &options->place) < 0 ||
         parse_file(file, max_file_bytes, path, options) < 0) {
         return -1;
@@ -180,12 +184,13 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
 PyDoc_STRVAR(
     begin_doc,
     "_begin($self, source, max_entries, context, native, events, device, file=None,\n"
-    "       max_file_bytes=None, keys=0, place=None, uses=False)\n--\n\n"
+    "       max_file_bytes=None, keys=0, place=None, uses=False, skipped=())\n--\n\n"
     "Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
     "device; context None, 'state', 'alloc' or 'all'. file is a path that is written\n"
     "meanwhile, up to max_file_bytes; place (world_size, rank, local_rank); uses: "
     "whether\n"
-    "the last use of each block is kept. Raises memlab.Error naming the cause, "
+    "the last use of each block is kept; skipped: actions whose events do not count\n"
+    "in max_entries. Raises memlab.Error naming the cause, "
     "RuntimeError\n"
     "for a context, ValueError for a number that makes no sense, MemoryError.");
 
@@ -197,7 +202,7 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi|OOIOp:_begin", &name, &options, &path) <
+    if (parse_options(args, kwargs, "sOOppi|OOIOpO:_begin", &name, &options, &path) <
         0) {
         Py_XDECREF(path);
         return NULL;
@@ -241,7 +246,10 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
 
 PyDoc_STRVAR(
     configure_doc,
-    "_configure($self, source, max_entries, context, native, events, device)\n--\n\n"
+    "_configure($self, source, max_entries, context, native, events, device, "
+    "file=None,\n"
+    "           max_file_bytes=None, keys=0, place=None, uses=False, "
+    "skipped=())\n--\n\n"
     "Changes what is recorded from here on; what was recorded stays. Raises as _begin "
     "does.");
 
@@ -251,8 +259,8 @@ snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi|OOIOp:_configure", &name, &options, &path) <
-        0) {
+    if (parse_options(args, kwargs, "sOOppi|OOIOpO:_configure", &name, &options,
+                      &path) < 0) {
         Py_XDECREF(path);
         return NULL;
     }

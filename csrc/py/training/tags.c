@@ -137,13 +137,33 @@ ml_tag_gradient(ml_tagging *to, PyObject *parameter)
     }
 }
 
+/* What DeepSpeed's ZeRO 3 keeps of PARAMETER on this rank, which is empty meanwhile; new
+ * reference, NULL: nothing. */
+static PyObject *
+zero_shard(PyObject *parameter)
+{
+    PyObject *attributes = PyObject_GenericGetDict(parameter, NULL);
+    PyObject *shard = attributes != NULL && PyDict_Check(attributes)
+                          ? PyDict_GetItemString(attributes, "ds_tensor")
+                          : NULL;
+    Py_XINCREF(shard);
+    Py_XDECREF(attributes);
+    PyErr_Clear();
+    return shard;
+}
+
 void
 ml_tag_parameter(ml_tagging *to, PyObject *parameter)
 {
     ml_path path;
     ml_paths_find(to->paths, parameter, &path);
-    ml_tag_tensor(to, parameter,
-                  &(ml_owner){ML_CATEGORY_PARAMETER, path.module, path.name});
+    ml_owner owner = {ML_CATEGORY_PARAMETER, path.module, path.name};
+    ml_tag_tensor(to, parameter, &owner);
+    PyObject *shard = zero_shard(parameter);
+    if (shard != NULL) {
+        ml_tag_tensor(to, shard, &owner);
+        Py_DECREF(shard);
+    }
     ml_tag_gradient(to, parameter);
 }
 

@@ -54,7 +54,8 @@ script_emit(PyObject *Py_UNUSED(self), PyObject *args, PyObject *kwargs)
     event.flags = backward ? ML_EVENT_BACKWARD : 0;
     event.sequence = sequence;
     event.autograd_thread = autograd_thread;
-    ml_event_text text = {metadata, (size_t)metadata_length, node, NULL, 0};
+    ml_event_text text = {
+        .metadata = metadata, .metadata_bytes = (size_t)metadata_length, .node = node};
     if (ml_script_emit(device, &event, &text) < 0) {
         return PyErr_Format(PyExc_ValueError, "the script has devices 0 to %d, not %d",
                             ML_SCRIPT_DEVICES - 1, device);

@@ -26,6 +26,12 @@ std::atomic<int> device_total{1};
 __thread int walk_device __attribute__((tls_model("initial-exec"))) = -1;
 __thread int foreign_device __attribute__((tls_model("initial-exec"))) = 0;
 
+/* The region of torch.compile that this thread runs. */
+__thread struct {
+    const char *name;
+    size_t bytes;
+} compiled __attribute__((tls_model("initial-exec")));
+
 static_assert(
     static_cast<int>(TraceEntry::ALLOC) == ML_ACTION_ALLOC &&
         static_cast<int>(TraceEntry::FREE_REQUESTED) == ML_ACTION_FREE_REQUESTED &&
@@ -66,15 +72,14 @@ template <class T>
 auto
 text_of(const T &entry, int) noexcept -> decltype(entry.user_metadata_, ml_event_text{})
 {
-    return {entry.user_metadata_.data(), entry.user_metadata_.size(), nullptr, nullptr,
-            0};
+    return {entry.user_metadata_.data(), entry.user_metadata_.size()};
 }
 
 template <class T>
 ml_event_text
 text_of(const T &, long) noexcept
 {
-    return {nullptr, 0, nullptr, nullptr, 0};
+    return {};
 }
 
 template <class T>
@@ -149,6 +154,7 @@ ml_tracker_call(const TraceEntry &entry) noexcept
     event.next = 0;
     event.next_thread = 0;
     event.internal = 0;
+    event.compiled = 0;
     event.other = other_of(entry, 0);
     const int action = static_cast<int>(entry.action_);
     event.action = static_cast<uint8_t>(
@@ -156,6 +162,8 @@ ml_tracker_call(const TraceEntry &entry) noexcept
     set_pool(event, entry, 0);
     ml_event_text text = text_of(entry, 0);
     set_internal(text, entry, 0);
+    text.compiled = compiled.name;
+    text.compiled_bytes = compiled.bytes;
     ml_autograd_fill(&event, &text.node);
     bound_api->record(bound_source, device_of(entry), &event, &text);
 }
@@ -179,6 +187,13 @@ void
 ml_tracker_set_devices(int count)
 {
     device_total.store(count > 0 ? count : 1, std::memory_order_relaxed);
+}
+
+void
+ml_tracker_compiled(const char *name, size_t bytes)
+{
+    compiled.name = name;
+    compiled.bytes = bytes;
 }
 
 void

@@ -190,6 +190,7 @@ class TorchProfiler(Callback):
         self.num_traces_to_keep = num_traces_to_keep
         self.saved_traces: list[tuple[Any, list[pathlib.Path]]] = []
         self._files = []  # of saved_traces, those of this rank
+        self._mine = {}  # where the files of this run are, by the paths of their names
         self._state = self._logger = None
         self._profiler = self._action = self._snapshot = None
         self._began = self._timeline = self._waits = False
@@ -408,7 +409,7 @@ class TorchProfiler(Callback):
         state, reached = self._state, progress(self._state)
         files, sent = [], True
         with self._guard("a trace was not written"):
-            path = self._path(self.filename, reached)
+            path = self._unused(self._path(self.filename, reached))
             log.info("writing torch's trace of the window to %s", path)
             _export(profiler, path)
             files.append(path)
@@ -424,14 +425,15 @@ class TorchProfiler(Callback):
             )
         else:
             with self._guard("a memory timeline was not written"):
-                path = self._path(self.memory_filename, reached)
+                path = self._unused(self._path(self.memory_filename, reached))
                 log.info("writing the window's memory timeline to %s", path)
                 self._write_timeline(recording, path, reached)
                 files.append(path)
                 sent &= self._upload(path, self.memory_remote_file_name, reached)
         if files:
             paths = [self._path(self.filename, reached, ranks) for ranks in self._ranks]
-            self.saved_traces.append((state.timestamp, [pathlib.Path(p) for p in paths]))
+            paths = [pathlib.Path(self._mine.get(path, path)) for path in paths]
+            self.saved_traces.append((state.timestamp, paths))
             # Files that are nowhere else stay.
             self._files.append(files if sent else [])
         self._remove_oldest()
@@ -444,6 +446,17 @@ class TorchProfiler(Callback):
         name = names.fill(template, reached, **variables)
         apart = names.apart(self.folder, template, rank=ranks["rank"])
         return names.inside(folder, _ENDING.sub(rf"{apart}\g<0>", name, count=1))
+
+    def _unused(self, path):
+        """PATH, or beside it where a run that this one resumes has written it."""
+        if self.overwrite or path in self._mine:
+            return self._mine.get(path, path)
+        ending = _ENDING.search(path).group()
+        prefix, beside = names.unused(path[: len(path) - len(ending)], [ending])
+        if beside:
+            tell(f"{path} exists; this window is written beside it, to {prefix}{ending}")
+        self._mine[path] = prefix + ending
+        return prefix + ending
 
     def _upload(self, path, template, reached):
         if template is None:

@@ -136,6 +136,42 @@ test_events_and_state(void)
     ml_window_stop(window);
 }
 
+/* By hand: of 1000 turns of an allocation and two frees, the newest 10 entries that
+ * count are the last 10 allocations. */
+static void
+test_skipped_actions_do_not_count(void)
+{
+    emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
+    ml_window_options options = {.max_entries = 10,
+                                 .skipped = 1u << ML_ACTION_FREE_REQUESTED |
+                                            1u << ML_ACTION_FREE_COMPLETED,
+                                 .keep_events = true,
+                                 .device = -1};
+    ml_window *window = NULL;
+    CHECK_INT(ml_window_start(script(), &options, &window), 0);
+    for (uint32_t i = 0; i < 1000; i++) {
+        emit(ML_ACTION_ALLOC, SEGMENT, 1024, 8);
+        free_block(SEGMENT, 1024, 9);
+    }
+    ml_recording *recording = freeze(window);
+    CHECK(recording != NULL);
+    CHECK_INT(ml_recording_validate(recording), 0);
+    ml_device_trace *trace = &recording->devices[0];
+    /* The two frees before the first allocation stay: they are left out on reading. */
+    CHECK_INT(trace->event_count, 32);
+    CHECK_INT(plain_events(trace)[2].action, ML_ACTION_ALLOC);
+    CHECK_INT(trace->overwritten_events, 3000 - 32);
+    ml_recording_free(recording);
+    options.keep_events = false;
+    CHECK_INT(ml_window_configure(window, &options), 0);
+    recording = freeze(window);
+    CHECK(recording != NULL);
+    /* The first look at the memory counts, and two frees lie before it. */
+    CHECK_INT(recording->devices[0].event_count, 3);
+    ml_recording_free(recording);
+    ml_window_stop(window);
+}
+
 static void
 test_overwriting_is_counted(void)
 {
@@ -515,6 +551,7 @@ int
 main(void)
 {
     RUN_AFRESH(begin, test_events_and_state);
+    RUN_AFRESH(begin, test_skipped_actions_do_not_count);
     RUN_AFRESH(begin, test_overwriting_is_counted);
     RUN_AFRESH(begin, test_windows_do_not_disturb_each_other);
     RUN_AFRESH(begin, test_contexts_change_while_recording);

@@ -45,7 +45,8 @@ emit(uint64_t number, const char *metadata, const char *node)
                       .size = MIB,
                       .time = 1000 + number,
                       .flags = node != NULL ? ML_EVENT_BACKWARD : 0};
-    ml_event_text text = {metadata, strlen(metadata), node, NULL, 0};
+    ml_event_text text = {
+        .metadata = metadata, .metadata_bytes = strlen(metadata), .node = node};
     ml_script_emit(0, &event, &text);
 }
 

@@ -160,6 +160,7 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
         event->metadata = merge->string_of[event->metadata];
         event->node = merge->string_of[event->node];
         event->internal = merge->string_of[event->internal];
+        event->compiled = merge->string_of[event->compiled];
     }
     for (size_t i = 0; i < to->segment_count; i++) {
         to->segments[i].stack = merge->stack_of[to->segments[i].stack];

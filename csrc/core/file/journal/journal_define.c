@@ -190,7 +190,8 @@ ml_journal_define(ml_journal *journal, ml_journal_lane *lane, const ml_event *ev
            define_stack(journal, lane, event->origin_stack) &&
            define_string(journal, lane, event->metadata) &&
            define_string(journal, lane, event->node) &&
-           define_string(journal, lane, event->internal);
+           define_string(journal, lane, event->internal) &&
+           define_string(journal, lane, event->compiled);
 }
 
 /* ---- Off the hot path ---- */

@@ -103,7 +103,10 @@ read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
         return 0;
     case ML_WORD_COMPILE_CONTEXT:
         r->recording->keys |= ML_KEY_COMPILE_CONTEXT;
-        return 0;
+        if (ml_snapshot_tables_word(&r->tables, value) == ML_WORD_NOT_COMPILED) {
+            return 0;
+        }
+        return read_event_column(r, word, value, event);
     case ML_WORD_POOL_ID:
         r->recording->keys |= ML_KEY_POOL_ID;
         read_event_pool(r, value, event);

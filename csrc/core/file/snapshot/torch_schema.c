@@ -133,9 +133,6 @@ put_event(ml_builder *to, const ml_recording *recording, const ml_event *event)
     ml_put_size(to, ML_WORD_SIZE, event->size);
     ml_put_number(to, ML_WORD_STREAM, event->stream);
     ml_put_number(to, ML_WORD_TIME_US, event->time / 1000);
-    if ((recording->keys & ML_KEY_COMPILE_CONTEXT) != 0) {
-        ml_put_word(to, ML_WORD_COMPILE_CONTEXT, ML_WORD_NOT_COMPILED);
-    }
     const ml_event_column *column = ml_event_columns;
     for (; column->key != 0; column++) {
         /* torch writes this key only where it says something. */
@@ -145,6 +142,9 @@ put_event(ml_builder *to, const ml_recording *recording, const ml_event *event)
         }
         if (column->holds == ML_HOLDS_POOL) {
             put_pair(to, column->word, event->pool[0], event->pool[1]);
+        }
+        else if (column->word == ML_WORD_COMPILE_CONTEXT && event->compiled == 0) {
+            ml_put_word(to, ML_WORD_COMPILE_CONTEXT, ML_WORD_NOT_COMPILED);
         }
         else {
             to->word(to, column->word);

@@ -50,7 +50,6 @@
     XX(ADDR, "addr") \
     XX(DEVICE_FREE, "device_free") \
     XX(TIME_US, "time_us") \
-    XX(COMPILE_CONTEXT, "compile_context") \
     XX(NOT_COMPILED, "N/A") \
     XX(STAGE, "stage") \
     XX(START, "START") \

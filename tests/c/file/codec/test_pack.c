@@ -385,16 +385,21 @@ test_numbers_of_threads(void)
     CHECK_INT(read_all(packed, length, &events), ML_EFORMAT);
 }
 
-/* A sparse column of a later writer is passed over, and the others stay. */
+/* Of a sparse column that comes twice the last one counts, and the others stay. */
 static void
-test_unknown_sparse_columns(void)
+test_repeated_sparse_columns(void)
 {
-    ml_event event = {.addr = 512, .unused = 300, .action = ML_ACTION_FREE_REQUESTED};
+    ml_event event = {.addr = 512,
+                      .unused = 300,
+                      .compiled = 0x04030201,
+                      .action = ML_ACTION_FREE_REQUESTED};
+    ml_event without = event;
+    without.compiled = 0;
     uint8_t bytes[2 * ML_PACK_ROOM] = {13 | 3 << 6, 7, 13 | 3 << 4 | 3 << 6, 1, 2,
                                        3,           4};
     ml_pack writer = {.time = 0};
     ml_pack reader = {.time = 0};
-    size_t length = 7 + ml_pack_event(&writer, &event, bytes + 7);
+    size_t length = 7 + ml_pack_event(&writer, &without, bytes + 7);
     const uint8_t *at = bytes;
     ml_event back;
     ml_packed_other other;
@@ -507,7 +512,7 @@ main(void)
     RUN(test_a_run_is_read_from_a_state_on);
     RUN(test_states_that_make_no_sense_are_refused);
     RUN(test_numbers_of_threads);
-    RUN(test_unknown_sparse_columns);
+    RUN(test_repeated_sparse_columns);
     RUN(test_other_records);
     RUN_LONG_IN_ONE_THREAD(test_a_training_step_is_small);
     return TEST_RESULT();

@@ -345,6 +345,27 @@ test_skipped_actions_are_left_out(void)
     ml_recording_free(recording);
 }
 
+static void
+test_the_region_of_torch_compile_is_kept(void)
+{
+    ml_recording *recording = literal_recording(
+        "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2,"
+        "'compile_context':'N/A'},{'action':'alloc','addr':1,'size':2,"
+        "'compile_context':'Torch-Compiled Region: 0/0'}]]}");
+    CHECK(recording != NULL);
+    const ml_event *events = plain_events(&recording->devices[0]);
+    CHECK_UINT(events[0].compiled, 0);
+    CHECK_TEXT(recording->strings[events[1].compiled].bytes,
+               recording->strings[events[1].compiled].length,
+               "Torch-Compiled Region: 0/0");
+    char *text = literal_written(recording, 0);
+    const char *none = strstr(text, "'compile_context':'N/A'");
+    CHECK(none != NULL);
+    CHECK(strstr(none, "'compile_context':'Torch-Compiled Region: 0/0'") != NULL);
+    ml_free(text);
+    ml_recording_free(recording);
+}
+
 /* Walks the opcodes by their lengths alone: which there are, how many values a batch
  * holds at most, how many bytes. */
 static void
@@ -536,6 +557,7 @@ main(void)
     RUN(test_extras_of_pools);
     RUN(test_integers);
     RUN(test_skipped_actions_are_left_out);
+    RUN(test_the_region_of_torch_compile_is_kept);
     RUN(test_only_what_the_viewer_reads);
     RUN(test_sharing);
     RUN(test_sink_fails);
