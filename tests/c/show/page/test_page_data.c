@@ -92,7 +92,7 @@ test_head(void)
     char *text = document(recording);
     CHECK(text != NULL);
     CHECK_HAS(text,
-              "{\"format\":3,\"source\":\"\",\"foreign\":0,\"base_us\":\"1000000\",");
+              "{\"format\":4,\"source\":\"\",\"foreign\":0,\"base_us\":\"1000000\",");
     CHECK(strstr(text, "rounded") == NULL);
     CHECK_HAS(text,
               "\"lines\":{\"file\":[0],\"function\":[0],\"line\":[0],\"until\":[0],"
@@ -181,7 +181,7 @@ test_lines(void)
     CHECK_HAS(text, "\"lines\":{\"file\":[2,0],\"function\":[1,0],\"line\":[7,0],");
     CHECK_HAS(text, "\"kinds\":{\"stack\":[2,0],\"line\":[0,1],");
     CHECK_HAS(text, "\"frames\":{\"name\":[0,1,3],\"file\":[0,2,4],\"line\":[0,7,9],"
-                    "\"qualname\":[0,1,3]}");
+                    "\"qualname\":[0,1,3],\"own\":[0,1,0]}");
     CHECK_HAS(text, "\"bytes\":[1024,1024]");
     ml_free(text);
     ml_recording_free(recording);
