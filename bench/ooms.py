@@ -30,7 +30,6 @@ import oom_programs  # noqa: E402
 import torch  # noqa: E402
 
 from memlab import phantom  # noqa: E402
-from memlab._report import make_fit as words  # noqa: E402
 
 # Of the least that does not fit.
 _WIDE = (1.03, 1.12, 1.5)
@@ -94,7 +93,7 @@ def judge(fit, good):
         round(fit[key] * fit["batch_recorded"]) for key in ("batch_factor", "batch_factor_most")
     )
     why = "; ".join(fit["untold_because"]) or f"{least} to {most}"
-    return f"cannot tell: {why}", "memlab fit" in words.batch(fit)
+    return f"cannot tell: {why}", "memlab fit" in fit["batch_text"]
 
 
 def try_program(runs, name, given):

@@ -173,11 +173,14 @@ class Unseen(TypedDict):
 
 class Remedy(TypedDict):
     """A change that lowers the need.  tried: in a replay of the program's own requests,
-    else estimated; fits: alone; chosen: in the smallest set that fits.
+    else estimated; fits: alone; chosen: in the smallest set that fits. text: what to change;
+    costs: in time and work, in words.
     """
 
     kind: str
     module: str
+    text: str
+    costs: str
     tried: bool
     count: int
     saving_bytes: int
@@ -194,9 +197,11 @@ class MakeFit(TypedDict):
     the largest batch that fits, of the recorded one, with much and with little assumed;
     batch_named: they agree, so that the first is told. batch: that as a number, where an
     argument of the program named it; batch_recorded: 0 where none did. program: it and its
-    arguments as a shell takes them, "" where not known. gpu_bytes: of the whole GPU. fragmented: where
-    memory need not be in one piece, the request that failed succeeds, and so does what
-    follows, as far as it can be told."""
+    arguments as a shell takes them, "" where not known. gpu_bytes: of the whole GPU.
+    fragmented: where memory need not be in one piece, the request that failed succeeds, and
+    so does what follows, as far as it can be told. batch_text: the batch that fits, or why
+    none can be told; chosen_text: the smallest set of remedies that fits; "": nothing.
+    """
 
     memory_bytes: int | None
     failed: bool
@@ -212,6 +217,8 @@ class MakeFit(TypedDict):
     batch_named: bool
     batch_factor: float
     batch_factor_most: float
+    batch_text: str
+    chosen_text: str
     remedies: list[Remedy]
     chosen_need_bytes: int
     fragmented: bool

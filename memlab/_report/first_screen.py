@@ -126,7 +126,7 @@ def _judged(device, changes):
         yield from map(Said, sentences[1:])
     fit = device.verdict["make_fit"]
     if fit is not None:
-        yield from map(Said, filter(None, (make_fit.batch(fit), make_fit.chosen(fit))))
+        yield from map(Said, make_fit.sentences(fit))
     lines = []
     for number, (first, second) in enumerate(_verdict.changes(device.verdict)[:changes], 1):
         # Code is to be pasted: whole, and in one line where that has room for it.

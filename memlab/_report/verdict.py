@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from memlab._report import model_lines
+from memlab._report import make_fit, model_lines
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -76,9 +76,12 @@ def changes(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def lines(recording: Recording, device: int) -> list[str]:
-    """The verdict on DEVICE, an index, in lines: findings, then changes."""
+    """The verdict on DEVICE, an index, in lines: findings, what makes the run fit, then
+    changes."""
     verdict = of_device(recording, device)
     said = sentences(verdict)
+    if verdict["make_fit"] is not None:
+        said += make_fit.sentences(verdict["make_fit"])
     for number, (what, code) in enumerate(changes(verdict), 1):
         said.append(f"{number}. {what}. {code}")
     return said

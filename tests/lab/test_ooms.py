@@ -9,8 +9,6 @@ import pytest
 from on_phantom import needs_torch
 from oom_programs import batch_of, fits, make_fit, most_above
 
-from memlab._report import make_fit as words
-
 pytestmark = [pytest.mark.cuda, pytest.mark.slow, needs_torch]
 
 # Of each kind one: in a second pass, with convolutions, without a batch, with longer inputs.
@@ -30,15 +28,15 @@ def test_a_named_batch_is_the_one_that_fits(name, tmp_path):
         # The command has the program as it was run, and the memory of the GPU.
         program = f"{os.path.join('tests', 'programs', 'ooms', name)}.py --batch {given}"
         command = f"memlab fit --memory 24207MiB --vary batch=1..{given} "
-        assert command in words.batch(fit) and words.batch(fit).endswith(program)
+        assert command in fit["batch_text"] and fit["batch_text"].endswith(program)
         return
     assert (fit["batch_argument"], fit["batch_recorded"]) == ("--batch", given)
     named = fit["batch"]
     if named:
-        assert f"--batch {named} " in words.batch(fit)
+        assert f"--batch {named} " in fit["batch_text"]
         assert fits(name, named, tmp_path)
     else:
-        assert words.batch(fit).startswith("No batch fits")
+        assert fit["batch_text"].startswith("No batch fits")
     assert not fits(name, most_above(named) + 1, tmp_path)
 
 

@@ -1,6 +1,8 @@
 /* What makes a run fit, as a Python dict.  See make_fit_dict.h. */
 #include "dicts/make_fit_dict.h"
 
+#include "core/show/text/make_fit_text.h"
+
 #include "core/base/base.h"
 #include "dicts/dict_values.h"
 
@@ -43,6 +45,33 @@ part_of_batch(const ml_make_fit *fit, uint32_t batch)
     return PyFloat_FromDouble((double)batch / fit->batch_whole);
 }
 
+/* Takes OUT down. */
+static PyObject *
+words_of(ml_buffer *out)
+{
+    PyObject *said = out->error == 0
+                         ? text((ml_string){out->bytes, (uint32_t)out->length})
+                         : PyErr_NoMemory();
+    ml_buffer_fini(out);
+    return said;
+}
+
+static PyObject *
+remedy_words(const ml_remedy *remedy)
+{
+    ml_buffer out = {0};
+    ml_fit_put_remedy(&out, remedy);
+    return words_of(&out);
+}
+
+static PyObject *
+fit_words(void (*put)(ml_buffer *, const ml_make_fit *), const ml_make_fit *fit)
+{
+    ml_buffer out = {0};
+    put(&out, fit);
+    return words_of(&out);
+}
+
 static PyObject *
 remedy_dict(const ml_remedy *remedy)
 {
@@ -58,6 +87,8 @@ remedy_dict(const ml_remedy *remedy)
     if (ml_py_set(dict, "module", module) < 0 ||
         ml_py_set(dict, "kind", PyUnicode_FromString(ml_remedy_text(remedy->kind))) <
             0 ||
+        ml_py_set(dict, "text", remedy_words(remedy)) < 0 ||
+        ml_py_set(dict, "costs", text_at(ml_remedy_cost(remedy->kind))) < 0 ||
         ml_py_set(dict, "tried", PyBool_FromLong(remedy->exact)) < 0 ||
         ml_py_set(dict, "count", number(remedy->count)) < 0 ||
         ml_py_set(dict, "saving_bytes", number(remedy->saving)) < 0 ||
@@ -105,6 +136,8 @@ ml_py_make_fit(const ml_make_fit *fit)
         ml_py_set(dict, "batch_named", PyBool_FromLong(fit->batch_named)) < 0 ||
         ml_py_set(dict, "batch_factor", part_of_batch(fit, fit->batch_safe)) < 0 ||
         ml_py_set(dict, "batch_factor_most", part_of_batch(fit, fit->batch_most)) < 0 ||
+        ml_py_set(dict, "batch_text", fit_words(ml_fit_put_batch, fit)) < 0 ||
+        ml_py_set(dict, "chosen_text", fit_words(ml_fit_put_chosen, fit)) < 0 ||
         ml_py_set(dict, "remedies", remedy_list(&fit->remedies)) < 0 ||
         ml_py_set(dict, "chosen_need_bytes", number(fit->remedies.together)) < 0 ||
         ml_py_set(dict, "fragmented", PyBool_FromLong(fit->fragmented)) < 0 ||

@@ -5,6 +5,7 @@
 
 #include "recording/code_names.h"
 #include "show/text/json.h"
+#include "show/text/make_fit_text.h"
 #include "show/text/markup.h"
 
 #define VARIABLE "PYTORCH_CUDA_ALLOC_CONF"
@@ -368,6 +369,13 @@ ml_verdict_json(ml_buffer *out, const ml_verdict_words *words)
         ml_buffer line = {0};
         ml_verdict_finding(&line, words, i);
         put_line(out, &line);
+    }
+    for (int batch = 1; batch >= 0 && words->verdict->has_fit; batch--) {
+        ml_buffer line = {0};
+        (batch ? ml_fit_put_batch : ml_fit_put_chosen)(&line, &words->verdict->fit);
+        if (line.length != 0) {
+            put_line(out, &line);
+        }
     }
     for (size_t i = 0; i < words->verdict->change_count; i++) {
         ml_buffer line = {0};

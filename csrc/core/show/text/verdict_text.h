@@ -20,7 +20,8 @@ void ml_verdict_finding(ml_buffer *out, const ml_verdict_words *words, size_t in
 void ml_verdict_change(ml_buffer *out, const ml_verdict_words *words, size_t index);
 /* Its code to paste, after the line that it is about. */
 void ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index);
-/* A JSON list of lines: the findings, then the changes, numbered, with their code. */
+/* A JSON list of lines: the findings, what makes the run fit, then the changes, numbered,
+ * with their code. */
 void ml_verdict_json(ml_buffer *out, const ml_verdict_words *words);
 
 /* What remains of the peaks of ADVICES, as "1.50 GiB allocated, but 2.00 MiB more

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "recording_samples.h"
+#include "show/text/make_fit_text.h"
 #include "test.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -244,6 +245,85 @@ test_all_lines_as_json(void)
     sample_end(&s);
 }
 
+/* ---- What makes it fit ---- */
+
+static void
+check_batch(const ml_make_fit *fit, const char *want, int line)
+{
+    ml_buffer out = {0};
+    ml_fit_put_batch(&out, fit);
+    CHECK_INT(out.error, 0);
+    if (out.length != strlen(want) || memcmp(out.bytes, want, out.length) != 0) {
+        printf("line %d: %.*s\n", line, (int)out.length, out.bytes);
+    }
+    CHECK_TEXT(out.bytes, out.length, want);
+    ml_buffer_fini(&out);
+}
+
+#define CHECK_BATCH(fit, want) check_batch(fit, want, __LINE__)
+
+static void
+test_the_batch_that_fits(void)
+{
+    ml_make_fit fit = {
+        .batch_safe = 900, .batch_most = 900, .batch_whole = ML_FIT_PARTS};
+    CHECK_BATCH(&fit, "");
+    fit.failed = fit.batch_named = true;
+    /* 900 of 1,024. */
+    CHECK_BATCH(&fit, "The batch that fits: 0.88 times this one, estimated.");
+    fit = (ml_make_fit){.failed = true,
+                        .batch_named = true,
+                        .batch_safe = 33,
+                        .batch_most = 34,
+                        .batch_whole = 40,
+                        .batch_number = 40,
+                        .batch_name = "--batch-size"};
+    CHECK_BATCH(&fit, "The batch that fits: --batch-size 33 (0.83 times this one), "
+                      "estimated.");
+    fit.batch_named = false;
+    fit.gpu_bytes = UINT64_C(24) << 30;
+    CHECK_BATCH(
+        &fit,
+        "Which batch fits cannot be told exactly: too much was still to come. To "
+        "measure it: memlab fit --memory 24576MiB --vary batch-size=1..40 train.py "
+        "--batch-size 40");
+    fit.untold = 1u << ML_UNTOLD_GROWTH | 1u << ML_UNTOLD_WORKSPACES;
+    fit.program = (ml_string){"t.py --batch-size 40", 20};
+    CHECK_BATCH(
+        &fit,
+        "Which batch fits cannot be told: memory grows from step to step; what "
+        "convolutions take for their backward pass is not known. To measure it: "
+        "memlab fit --memory 24576MiB --vary batch-size=1..40 t.py --batch-size 40");
+    fit.untold = 0;
+    fit.batch_safe = fit.batch_most = 0;
+    CHECK_BATCH(&fit, "No batch fits, not even --batch-size 1, estimated.");
+}
+
+static void
+test_the_remedies_that_fit(void)
+{
+    ml_make_fit fit = {.memory_bytes = UINT64_C(24) << 30,
+                       .remedies = {.count = 3, .together = UINT64_C(20) << 30}};
+    fit.remedies.list[0] =
+        (ml_remedy){.kind = ML_REMEDY_CHECKPOINT, .chosen = true, .count = 12};
+    fit.remedies.list[0].module = (ml_string){"layers.", 7};
+    fit.remedies.list[1] = (ml_remedy){.kind = ML_REMEDY_LORA};
+    fit.remedies.list[2] =
+        (ml_remedy){.kind = ML_REMEDY_FSDP, .chosen = true, .count = 4};
+    ml_buffer out = {0};
+    ml_fit_put_chosen(&out, &fit);
+    CHECK_INT(out.error, 0);
+    CHECK_TEXT(
+        out.bytes, out.length,
+        "Fits, estimated, with: torch.utils.checkpoint for the 12 modules layers.*; "
+        "FSDP on 4 GPUs (20.0 GiB of 24.0 GiB).");
+    ml_buffer_fini(&out);
+    for (unsigned kind = 0; kind < ML_REMEDY_COUNT; kind++) {
+        CHECK(ml_remedy_cost(kind)[0] != '\0');
+    }
+    CHECK_STR(ml_remedy_cost(ML_REMEDY_COUNT), "");
+}
+
 int
 main(void)
 {
@@ -254,5 +334,7 @@ main(void)
     RUN(test_changes);
     RUN(test_no_kind_is_without_words);
     RUN(test_all_lines_as_json);
+    RUN(test_the_batch_that_fits);
+    RUN(test_the_remedies_that_fit);
     return TEST_RESULT();
 }
