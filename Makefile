@@ -4,8 +4,8 @@
 PYTHON ?= python3
 # Where the virtual environment lives; it may be shared by checkouts, one at a time.
 MEMLAB_VENV ?= .venv
-# What pip installs as torch.  The tests are held to this version.
-TORCH ?= torch==2.11.0
+# What pip installs as torch.  The tests, and what the pages show, are held to this version.
+TORCH ?= torch==2.15.0
 # Where `make test-torch` makes its virtual environment: one for each torch.
 TORCH_VENV ?= .venv-$(subst =,,$(TORCH))
 # The tests that look closest at torch: its events, allocator, phantom device and autograd.
@@ -84,7 +84,7 @@ test: setup test-c ## Run all tests
 test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
 	$(PYTEST) -m "not cuda" $(PYTEST_ARGS)
 
-test-torch: ## Run the tests that look closest at torch on another, TORCH=torch==2.14.1
+test-torch: ## Run the tests that look closest at torch on another, TORCH=torch==2.11.0
 	@PYTHON='$(PYTHON)' tools/setup.sh '$(TORCH_VENV)' '$(TORCH)'
 	$(TORCH_VENV)/bin/python -m pytest $(TORCH_TESTS) $(PYTEST_FLAGS) $(PYTEST_ARGS)
 

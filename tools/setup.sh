@@ -28,6 +28,23 @@ pip()
     "$venv/bin/python" -m pip --disable-pip-version-check "$@"
 }
 
+# constraint_files: the files, on this disk, in which pip's configuration caps packages.
+constraint_files()
+{
+    local file
+    for file in ${PIP_CONSTRAINT-$(pip config list | sed -n "s/^[a-z]*\.constraint='\(.*\)'$/\1/p")}; do
+        [ ! -f "$file" ] || echo "$file"
+    done
+}
+
+# torch_caps FLAG: what grep FLAG prints of these files, of the lines that are on torch.
+torch_caps()
+{
+    local files
+    mapfile -t files < <(constraint_files)
+    grep "$1" -iE '^[[:space:]]*torch([^a-z0-9_.-]|$)' ${files[@]+"${files[@]}"} </dev/null
+}
+
 # is_stamp NAME TEXT: whether the stamp NAME says TEXT.
 is_stamp()
 {
@@ -57,8 +74,17 @@ if is_stamp torch "$torch"; then
 else
     stage 2 "$torch (a CUDA build is some 3 GB, once)"
     rm -f "$stamps/torch"
-    pip install --progress-bar on "$torch" || fail "could not install $torch:" \
-        "name another with TORCH, as in: make setup TORCH=torch==2.8.0"
+    if ! pip install --progress-bar on "$torch"; then
+        again="name another with TORCH, as in: make setup TORCH=torch==2.14.1"
+        again+=" (Python 3.10 has none newer)"
+        cap=$(torch_caps -H) || fail "could not install $torch: $again"
+        # A cap is there for other programs: this environment holds memlab's tests alone.
+        echo "memlab: pip's configuration caps torch ($cap);" \
+            "once more without this line, in $venv only"
+        torch_caps -hv >"$stamps/constraints" || true
+        PIP_CONSTRAINT=$stamps/constraints pip install --progress-bar on "$torch" ||
+            fail "could not install $torch, with or without the cap $cap: $again"
+    fi
     echo "$torch" >"$stamps/torch"
 fi
 
@@ -67,7 +93,9 @@ if is_stamp requirements "$wanted"; then
     stage 3 "test tools: there"
 else
     stage 3 "test tools"
-    pip install -q -r requirements-test.txt
+    # Without a hold pip may change torch: to what a cap allows, or what a tool asks for.
+    { torch_caps -hv || true; pip freeze | grep '^torch[ =]'; } >"$stamps/constraints"
+    PIP_CONSTRAINT=$stamps/constraints pip install -q -r requirements-test.txt
     echo "$wanted" >"$stamps/requirements"
 fi
 

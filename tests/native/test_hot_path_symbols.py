@@ -19,6 +19,9 @@ CALLED = {
         "c10::GradMode::is_enabled()",
     },
 }
+# Compiled in, but not reached: what counts a node whose count goes from one to two, or back,
+# and that has a Python object.  The engine counts a running node once, its object once more.
+NOT_REACHED = {"tracker.cpp": set(), "autograd.cpp": {"c10::impl::getGlobalPyInterpreter()"}}
 COMPILER = {
     "_GLOBAL_OFFSET_TABLE_",
     "__gxx_personality_v0",  # unwinding through a noexcept function ends the process
@@ -60,7 +63,7 @@ def test_the_callback_calls_only_what_is_allowed(name, tmp_path, torch):
     found = undefined_symbols(
         compile_bridge_object(source, tmp_path / "object.o", torch)
     )
-    assert found - COMPILER - AT_LOAD == CALLED[name]
+    assert found - COMPILER - AT_LOAD - NOT_REACHED[name] == CALLED[name]
 
 
 def test_the_check_sees_a_lock_memory_and_output(tmp_path, torch):

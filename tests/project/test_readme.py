@@ -2,12 +2,13 @@
 runs, each command exists."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cuda_here import KEEPS_WORKSPACES
+from cuda_here import has_gpu, why_not_shown
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = {
@@ -57,11 +58,29 @@ def shown_by(block):
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python_examples_run(block, phantom_run, tmp_path):
     if shown := shown_by(block):
-        printed = phantom_run(block, env=KEEPS_WORKSPACES).stdout
+        if why_not_shown():
+            pytest.skip(why_not_shown())
+        printed = phantom_run(block).stdout
         assert without_trailing_blanks(printed) == without_trailing_blanks(shown)
         return
     done = phantom_run(TRAIN + block)
     assert list(tmp_path.rglob("*.pickle")), done.stdout
+
+
+@pytest.mark.cuda
+def test_the_demo_ends_with_the_first_screen(device_environment, tmp_path):
+    """As `make demo` runs it, where there is no GPU."""
+    if why_not_shown():
+        pytest.skip(why_not_shown())
+    if has_gpu():
+        pytest.skip("the screen is that of the phantom H200, and here is a GPU")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    done = subprocess.run(
+        [sys.executable, "-m", "memlab", "run", "--phantom=auto", "--out", "memlab_demo",
+         "examples/train_gpt.py"],
+        env=device_environment, cwd=tmp_path, capture_output=True, text=True, check=True,
+    )
+    assert blocks("text")[0].strip() in done.stdout + done.stderr
 
 
 def test_there_are_examples():

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cuda_here import KEEPS_WORKSPACES
+from cuda_here import why_not_shown
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("docs/tasks/*.md"), *ROOT.glob("docs/start/*.md")])
@@ -131,14 +131,13 @@ def is_shown_by(text, printed):
 @pytest.mark.cuda
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+@pytest.mark.skipif(bool(why_not_shown()), reason=str(why_not_shown()))
 def test_a_page_does_what_it_says(page, places, device_environment):
     environment = {
         name: value
         for name, value in device_environment.items()
         if not name.startswith("MEMLAB_PHANTOM") and name != "LD_PRELOAD"
     }
-    # The pages show what the torch of `make demo` takes.
-    environment.update(KEEPS_WORKSPACES)
     steps = ()
     for action in actions(page):
         if action[0] == "shows":

@@ -4,7 +4,9 @@ import functools
 import importlib.metadata
 import importlib.util
 import platform
+import re
 import sys
+from pathlib import Path
 
 
 @functools.cache
@@ -48,6 +50,17 @@ def why_not_measured():
         return why_no_torch()
     version = importlib.metadata.version("torch").partition("+")[0]
     return None if version == MEASURED else f"measured with torch {MEASURED}, not {version}"
+
+
+@functools.cache
+def why_not_shown():
+    """The reason why README and the pages show other figures than are seen here, or None."""
+    if why_no_torch():
+        return why_no_torch()
+    makefile = Path(__file__).resolve().parents[2] / "Makefile"
+    pinned = re.search(r"^TORCH \?= torch==(\S+)$", makefile.read_text(), re.M)[1]
+    version = importlib.metadata.version("torch").partition("+")[0]
+    return None if version == pinned else f"shown with torch {pinned}, not {version}"
 
 
 @functools.cache

@@ -3,10 +3,11 @@
  *
  * Called under the device's lock, with or without the GIL: takes no lock, memory or
  * GIL, and throws nothing.  The torch functions below only read variables of the
- * thread; currentThreadId numbers the thread once, by an atomic addition.  The file is
- * an object of its own for that proof (tests/native/test_hot_path_symbols.py).  Also,
- * autograd's headers, the only ones with a Node's layout, take longer to compile than
- * the rest of the bridge. */
+ * thread; currentThreadId numbers the thread once, by an atomic addition.  Since 2.15
+ * counting a node may also count its Python object, but not a node that runs, which the
+ * engine counts, too.  The file is an object of its own for that proof
+ * (tests/native/test_hot_path_symbols.py).  Also, autograd's headers, the only ones with
+ * a Node's layout, take longer to compile than the rest of the bridge. */
 #include <cstdint>
 #include <typeinfo>
 

@@ -196,8 +196,14 @@ extend(const ml_recording *recording, uint8_t file, ml_stack stack,
     if ((file & FILE_ENGINE) && is(name, "_make_grads")) {
         fact.seed = true;
     }
-    if ((file & FILE_FUNCTION) && is(name, "apply")) {
+    /* torch 2.15 calls a function's forward without a frame of its own; an nn.Module's
+     * has a frame of module.py around it. */
+    if (((file & FILE_FUNCTION) && is(name, "apply")) ||
+        (is(name, "forward") && stack.module == 0 && !caller->module_call)) {
         fact.function = true;
+    }
+    if (own.place < ML_PLACE_NATIVE) {
+        fact.module_call = (file & FILE_MODULE) != 0;
     }
     return fact;
 }

@@ -42,10 +42,11 @@ typedef struct ml_stack_fact {
     /* Frame: the innermost of these that is the user's or an installed package's, such
      * as a model's in a library; 0: none. */
     uint32_t model;
-    uint8_t scope; /* enum ml_scope of these frames */
-    bool engine;   /* the engine runs outside of these frames */
-    bool seed;     /* of these frames: backward() makes its first gradient */
-    bool function; /* of these frames: in the forward of a torch.autograd.Function */
+    uint8_t scope;    /* enum ml_scope of these frames */
+    bool engine;      /* the engine runs outside of these frames */
+    bool seed;        /* of these frames: backward() makes its first gradient */
+    bool function;    /* of these frames: in the forward of a torch.autograd.Function */
+    bool module_call; /* the innermost Python frame is torch's call of an nn.Module */
     /* of these frames: in torch.distributed, outside any module in it, and more than an
      * operator on a DTensor */
     bool communication;
