@@ -46,5 +46,6 @@ ml_workspace_is_generators(const ml_recording *recording, const ml_events *event
         return false;
     }
     const ml_frame *inner = &recording->frames[recording->stacks[stack].frame];
-    return ml_string_holds(recording->strings[inner->filename], "torch/nn/modules/rnn.py");
+    ml_string file = recording->strings[inner->filename];
+    return ml_string_holds(file, "torch/nn/modules/rnn.py");
 }

@@ -21,12 +21,12 @@ ml_workspace_has_size(uint64_t size)
     return size == ML_WORKSPACE_ODD || size == ML_WORKSPACE_EVEN;
 }
 
-/* Whether LIFE is the first block of its stream that a forward makes for ever with the size
- * of cuBLASLt's workspace: each stream has one, and a tensor may well have that size. */
+/* Whether LIFE is the first block of its stream that a forward makes for ever with the
+ * size of cuBLASLt's workspace: each stream has one, and a tensor may have that size. */
 bool ml_workspace_is_light(const ml_causes *causes, size_t device,
                            const ml_lifetimes *lifetimes, const ml_lifetime *life);
 
-/* Whether LIFE has the size of the states of the random numbers of cuDNN's dropout, which a
+/* Whether LIFE has the size of the states of cuDNN's random numbers for dropout, which a
  * recurrent network of torch makes for ever: some bytes for each thread of the device. */
 bool ml_workspace_is_generators(const ml_recording *recording, const ml_events *events,
                                 const ml_lifetime *life);
