@@ -87,9 +87,18 @@ ml_phantom_unanswered(const char *name)
     abort();
 }
 
+static _Atomic(const char *) lacked;
+
+/* Exported for Python, which asks where a program failed. */
+ML_EXPORT(const char *, memlab_phantom_lacked, (void))
+{
+    return atomic_load(&lacked);
+}
+
 void
 ml_phantom_lacks(atomic_bool *said, const char *name, const char *why)
 {
+    atomic_store(&lacked, name);
     if (!atomic_exchange(said, true)) {
         fprintf(stderr, "memlab phantom: %s fails on the phantom device: %s\n", name,
                 why);
@@ -239,7 +248,8 @@ read_environment(void)
     if (!config.quiet && config.devices > 0) {
         fprintf(stderr,
                 "memlab phantom: %d x %s, %.2f GiB each; kernels do nothing: "
-                "results are not computed\n",
+                "results are not computed; memlab run --phantom computes small "
+                "values\n",
                 config.devices, config.gpu->full_name,
                 (double)config.total_bytes / (double)(1 << 30));
     }

@@ -92,8 +92,12 @@ ml_phantom_refuse(const char *format, ...);
 /* Ends the process with one line on stderr: the call `name` is not implemented here. */
 _Noreturn void ml_phantom_unanswered(const char *name);
 
-/* Reports on stderr, once, that the program's call `name` fails because of `why`. */
+/* Reports on stderr, once, that the program's call `name` fails because of `why`.  Both
+ * are constants. */
 void ml_phantom_lacks(atomic_bool *said, const char *name, const char *why);
+
+/* The last call that failed so, or NULL. */
+const char *memlab_phantom_lacked(void);
 
 /* A call that fails on the phantom with `error` and reports the reason. */
 #define ML_LACKS(type, name, error, why) \

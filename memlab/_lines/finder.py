@@ -62,7 +62,7 @@ class Wanted:
     def why_not(self):
         """Why there are no lines, as text, with similar names."""
         if self.codes:
-            return "it never ran"
+            return "it never ran in this process"
         prefix = self.text[: -len(self.name)]
         modules = [sys.modules.get("__main__")] if self.of_program else []
         modules.append(sys.modules.get(self.module))

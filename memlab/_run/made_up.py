@@ -3,6 +3,7 @@
 Owns the steps of its optimizers that are told where it fails.
 """
 
+import ctypes
 import os
 import sys
 
@@ -71,9 +72,17 @@ def failed() -> str | None:
     peak = max((each["allocated_bytes_peak"] for each in found), default=0)
     reached = f"{_steps.count} step{'s' * (_steps.count != 1)} of the optimizer"
     fit = "; memlab fit answers from these" if _steps.count else ""
+    why = "values read back from the phantom device are not real, which may be the cause"
+    ask = ctypes.CDLL(None).memlab_phantom_lacked
+    ask.restype = ctypes.c_char_p
+    call = ask()
+    if call is not None:
+        why = (
+            f"{call.decode()} fails on the phantom device, as said above, and values read "
+            "back from it are not real: either may be the cause"
+        )
     return (
-        "memlab: values read back from the phantom device are not real, which may be the "
-        f"cause; up to there {reached}, peak {wording.size(peak)} allocated{fit}"
+        f"memlab: {why}; up to there {reached}, peak {wording.size(peak)} allocated{fit}"
     )
 
 

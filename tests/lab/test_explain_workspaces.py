@@ -28,8 +28,9 @@ print(json.dumps([found, peaks]))
 def test_a_small_net(phantom_run):
     found, before = json.loads(phantom_run(TRAINS, "256", env=KEEPS_WORKSPACES).stdout)
     (advice,) = found
-    # A workspace of the thread of the forward pass, and one of the backward pass.
-    assert advice["blocks"] == 2 and advice["bytes"] > before["allocated"] / 2
+    # A workspace of the thread of the forward pass, one of the backward pass; and where torch
+    # gives cuBLASLt its own, that one.
+    assert advice["blocks"] in (2, 3) and advice["bytes"] > before["allocated"] / 2
     variables = {"CUBLAS_WORKSPACE_CONFIG": advice["conf"], **KEEPS_WORKSPACES}
     again, after = json.loads(phantom_run(TRAINS, "256", env=variables).stdout)
     assert again == []

@@ -148,3 +148,17 @@ def test_generate_and_beam_search_end_and_a_traceback_says_what_is_real(tmp_path
     assert said.startswith("memlab: values read back from the phantom device are not real")
     assert "up to there 0 steps of the optimizer, peak " in said
     assert "memlab: the program read " in said
+
+
+@needs_torch
+def test_a_traceback_names_the_call_that_fails_only_here(tmp_path):
+    script = tmp_path / "share.py"
+    script.write_text("import torch\ntorch.zeros(2, device='cuda').untyped_storage()._share_cuda_()\n")
+    command = ["-m", "memlab", "run", "--phantom", "--out", str(tmp_path / "out"), str(script)]
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert "cudaIpcGetMemHandle fails on the phantom device: memory of the device" in said
+    assert "memlab: cudaIpcGetMemHandle fails on the phantom device, as said above" in said

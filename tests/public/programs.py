@@ -45,11 +45,15 @@ class Program:
     commit: str
     folder: str  # of the repository; the program is started in it
     files: tuple[str, ...]  # of the repository, as git archive takes them
+    launcher: tuple[str, ...]  # words that start it as several ranks; () for none
     script: str
     arguments: tuple[str, ...]
     environment: dict[str, str]
     packages: tuple[str, ...]  # names to import, beside torch
     data: str  # a function of tiny_data, and its words; "" for none
+    function: str  # that memlab lines profiles
+    limited: tuple[str, ...]  # commands under which it cannot run to its end on the phantom
+    limit: str  # what is said there
     patches: Path  # folder
 
     def checkout(self, checkouts: Path) -> Path:
@@ -124,11 +128,15 @@ def read(folder: Path = HERE) -> list[Program]:
             commits[of["repository"]],
             of.get("folder", "."),
             tuple(of.get("files", of.get("folder", "")).split()),
+            tuple(of.get("launcher", "").split()),
             of["script"],
             tuple(shlex.split(of.get("arguments", ""))),
             dict(pairs(of.get("environment", ""))),
             tuple(of.get("packages", "").split()),
             of.get("data", ""),
+            of.get("function", ""),
+            tuple(of.get("limit", "").partition(":")[0].split()),
+            of.get("limit", "").partition(":")[2].strip(),
             folder / "patches",
         )
         for name, of in parser.items()

@@ -3,7 +3,8 @@
     make programs DIR=CHECKOUTS
 
 CHECKOUTS has a clone of each repository of programs.ini, under the repository's name.
-Options: --only NAME...; --table FILE puts what was seen into the table of a page.
+Options: --only NAME...; --parts ends, how each ends under memlab's commands, or advice,
+what its advice is worth (both); --table FILE puts what was seen into the tables of a page.
 The status is 1 where something is wrong; what cannot run here is counted as left out.
 """
 
@@ -13,12 +14,22 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import ends
 import programs
 import runs
 
 from memlab._text import wording
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PARTS = ("ends", "advice")
+ENDS_HEAD = (
+    "| program | alone | run | fit | lines | unknown | parameters | in blocks | made up |\n"
+    + "|---|" + "---|" * 8
+)
 HEAD = "| program | commit | peak | advice | where | promised | measured |\n|" + "---|" * 7
 
 
@@ -26,9 +37,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkouts", type=Path)
     parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--table", type=Path, metavar="FILE")
     options = parser.parse_args()
-    left, wrong, seen = {}, {}, []
+    left, wrong, seen, ended = {}, {}, [], []
     for program in programs.read():
         if options.only and program.name not in options.only:
             continue
@@ -38,26 +50,47 @@ def main() -> int:
             continue
         begun = time.monotonic()
         print(f"{program.name}: {program.script} {' '.join(program.arguments)}", flush=True)
+        wrong[program.name] = []
         try:
-            for part in runs.see(program, options.checkouts):
+            if "ends" in options.parts:
+                ended.append(ends.see(program, options.checkouts))
+                print(f"  {ends_row(ended[-1])}", flush=True)
+                wrong[program.name] += ended[-1].problems
+            for part in advised(program, options):
                 if isinstance(part, runs.Tried):
                     print(f"  {told(part)}", flush=True)
                 else:
                     seen.append(part)
-                    wrong[program.name] = part.problems
+                    wrong[program.name] += part.problems
         except runs.Failed as failure:
-            wrong[program.name] = [str(failure)]
+            wrong[program.name].append(str(failure))
         print(f"  {time.monotonic() - begun:.0f} s", flush=True)
     if options.table:
-        write_table(options.table, seen)
+        write_table(options.table, ENDS_HEAD, {of.program.name: [ends_row(of)] for of in ended})
+        write_table(options.table, HEAD, {of.program.name: rows(of) for of in seen})
+    ran = len(wrong)
     wrong = {name: problems for name, problems in wrong.items() if problems}
     for name, problems in wrong.items():
         for problem in problems:
             print(f"wrong: {name}: {problem}")
     for name, why in left.items():
         print(f"left out: {name}: {why}")
-    print(f"{len(seen)} programs ran, {len(wrong)} with something wrong, {len(left)} left out")
+    print(f"{ran} programs ran, {len(wrong)} with something wrong, {len(left)} left out")
     return bool(wrong)
+
+
+def advised(program: programs.Program, options: argparse.Namespace) -> Iterator[runs.Tried | runs.Seen]:
+    """Tries the advice, if that is asked for.  Of several ranks nothing is tried."""
+    if "advice" in options.parts and not program.launcher and "run" not in program.limited:
+        yield from runs.see(program, options.checkouts)
+
+
+def ends_row(of: ends.Ended) -> str:
+    """Of the table of ends."""
+    status = " | ".join(str(of.status[command]) for command in ends.COMMANDS)
+    right = "right" if of.right else "**wrong**"
+    parameters = f"{of.elements:,} | {of.parameters[0]:,} {right}" if of.elements else " | "
+    return f"| {of.program.name} | {status} | {of.unknown:.2%} | {parameters} | {of.made_up:,} |"
 
 
 def amounts(item: runs.Tried, of: dict[str, int] | None) -> str:
@@ -85,16 +118,17 @@ def rows(seen: runs.Seen) -> list[str]:
     ] or [f"{start} none | | | |"]
 
 
-def write_table(page: Path, seen: list[runs.Seen]) -> None:
-    """Puts the rows of what was seen into the table at the end of PAGE; others stay."""
-    text, _, table = page.read_text().partition(HEAD)
+def write_table(page: Path, head: str, new: dict[str, list[str]]) -> None:
+    """Puts the rows of NEW, by program, into the table of PAGE below HEAD; others stay."""
+    before, _, behind = page.read_text().partition(head)
+    table, _, after = behind.partition("\n\n")
     found: dict[str, list[str]] = {}
     for row in filter(None, table.splitlines()):
         found.setdefault(row.split("|")[1].strip(), []).append(row)
-    found.update((of.program.name, rows(of)) for of in seen)
-    names = [program.name for program in programs.read() if program.name in found]
-    lines = [row for name in names for row in found[name]]
-    page.write_text("\n".join([text + HEAD, *lines, ""]))
+    found.update(new)
+    lines = [row for program in programs.read() for row in found.get(program.name, [])]
+    end = f"\n\n{after}" if after else "\n"
+    page.write_text("\n".join([before + head, *lines]) + end)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import followed
 
 import memlab
-from memlab import phantom
 from memlab._lab import explain
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ TOLERANCE = 0.05
 PEAKS = ("allocated", "reserved")
 # Advice whose saving is that of variables of the environment, which it names.
 VARIABLES = {"settings": "PYTORCH_CUDA_ALLOC_CONF", "workspaces": "CUBLAS_WORKSPACE_CONFIG"}
+_LEFT = ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD", *VARIABLES.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,17 +73,18 @@ class Failed(Exception):
 
 
 def environment(program: Program) -> dict[str, str]:
-    variables = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD", *VARIABLES.values())
-    }
-    variables.update(phantom.environment(gpu=GPU))
+    """Of a process of memlab's, which puts it on the phantom device."""
     root = str(Path(memlab.__file__).resolve().parents[1])
-    variables.update(program.environment, MEMLAB_PHANTOM_QUIET="1")
     paths = [root, program.environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]
-    variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return variables
+    return {
+        **{key: value for key, value in os.environ.items() if key not in _LEFT},
+        **program.environment,
+        # As in an active environment: python and torchrun are this one's.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "MEMLAB_PHANTOM_GPU": GPU,
+        "MEMLAB_PHANTOM_QUIET": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
 
 
 def arguments(program: Program, change: Change | None) -> list[str]:
@@ -112,7 +113,7 @@ def record(
         apart = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
         words = ["git", "apply", "--unidiff-zero", str(change.path)]
         subprocess.run(words, cwd=folder, env=apart, check=True)
-    command = [sys.executable, "-m", "memlab", "run", "--quiet", "--out", "memlab_out"]
+    command = [sys.executable, "-m", "memlab", "run", "--phantom", "--quiet", "--out", "memlab_out"]
     command += [program.script, *arguments(program, change)]
     done = subprocess.run(
         command,

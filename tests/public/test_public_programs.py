@@ -5,6 +5,7 @@ import re
 import subprocess
 import textwrap
 
+import ends
 import programs
 import pytest
 import runs
@@ -86,6 +87,9 @@ def test_the_list():
     for program in found:
         assert re.fullmatch("[0-9a-f]{40}", program.commit)
         assert not program.data or hasattr(tiny_data, program.data.split()[0])
+        assert program.function
+        assert set(program.limited) <= set(ends.COMMANDS)
+        assert bool(program.limited) == bool(program.limit)
 
 
 def test_each_patch_follows_one_advice_of_a_program():
@@ -146,6 +150,47 @@ def test_a_program_that_fails_is_said(checkouts):
         seen(checkouts)
 
 
+@pytest.mark.cuda
+def test_how_a_program_ends(checkouts):
+    program = listed(checkouts, "function = no_such_function\n")
+    ended = ends.see(program, checkouts)
+    assert ended.problems == []
+    assert set(ended.status) == set(ends.COMMANDS)
+    assert ended.elements == 24 << 20 and ended.right
+
+
+@pytest.mark.cuda
+def test_a_program_that_ends_otherwise_under_memlab_is_said(checkouts, tmp_path):
+    path = checkouts / "net" / "train.py"
+    path.write_text(
+        "import sys\nprint('step', len(sys.argv))\n"
+        "if 'memlab' in sys.modules:\n    sys.exit(3)\nprint('done')\n"
+    )
+    git(checkouts / "net", "commit", "-qam", "Looks for memlab")
+    commit = git(checkouts / "net", "rev-parse", "HEAD")
+    (tmp_path / "programs.ini").write_text(LIST.format(commit=commit))
+    program = listed(checkouts, "function = main\n")
+    done = {}
+    for command in ("alone", "run"):
+        done[command] = ends.end(program, checkouts, tmp_path / command, command)
+    first, second = ends.problems_of(program, done, tmp_path)
+    assert first.startswith("run: status 3:")
+    assert second == "run: not printed: ['done']"
+
+
+def test_a_limit_must_be_said(checkouts, tmp_path):
+    program = listed(checkouts, "function = main\nlimit = alone: no memory is shared\n")
+    said = ends.End(1, "", "memlab: no memory\n  is shared here\n")
+    assert ends.problems_of(program, {"alone": said}, tmp_path) == []
+    other = ends.End(1, "", "ValueError\n")
+    (problem,) = ends.problems_of(program, {"alone": other}, tmp_path)
+    assert problem == "alone: it does not end with 'no memory is shared'"
+
+
+def test_the_shape_of_output(tmp_path):
+    assert ends.shape(f"loss 0.5e-3\r{tmp_path}/a: nan\n\n", tmp_path) == ["/a: #", "loss #"]
+
+
 def test_what_a_program_is_started_with(checkouts):
     more = "arguments = --batch 8 --fast\nenvironment = PYTHONPATH=lib WORLD_SIZE=1\n"
     program = listed(checkouts, more)
@@ -157,6 +202,7 @@ def test_what_a_program_is_started_with(checkouts):
     assert runs.arguments(program, change) == [
         "--batch", "2", "--fast", "--parts", "4",
     ]  # fmt: skip
+    assert ends.words(program, "fit")[-5:] == ["--json", "train.py", "--batch", "8", "--fast"]
     variables = runs.environment(program)
     assert variables["WORLD_SIZE"] == "1"
     assert variables["PYTHONPATH"].split(":")[1] == "lib"

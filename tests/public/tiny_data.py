@@ -136,3 +136,26 @@ def unet(folder: Path) -> None:
     }
     _write(folder / "model" / "config.json", json.dumps(config))
     images(folder, "48")
+
+
+def cora(folder: Path) -> None:
+    """The eight files of torch_geometric.datasets.Planetoid(../data/Planetoid, "Cora")."""
+    import numpy
+    import scipy.sparse
+
+    nodes, features, classes, tests = 2708, 1433, 7, 1000
+    into = folder.parent / "data" / "Planetoid" / "Cora" / "raw"
+    hot = numpy.eye(classes, dtype="int32")[numpy.arange(nodes) % classes]
+    x = scipy.sparse.eye(nodes, features, dtype="float32", format="csr")
+    known = nodes - tests
+    for name, value in (
+        ("x", x[:140]),
+        ("y", hot[:140]),
+        ("allx", x[:known]),
+        ("ally", hot[:known]),
+        ("tx", x[known:]),
+        ("ty", hot[known:]),
+        ("graph", {at: [(at + 1) % nodes, (at + 7) % nodes] for at in range(nodes)}),
+    ):
+        _write(into / f"ind.cora.{name}", pickle.dumps(value, 2))
+    _write(into / "ind.cora.test.index", "\n".join(str(at) for at in range(known, nodes)))

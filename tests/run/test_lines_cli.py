@@ -213,7 +213,7 @@ if __name__ == "__main__":
     rows = tables(done.stdout)["work"]
     assert rows["a = torch.empty(512)"] == ["2.00K"]
     assert "torch.empty(4096)" not in rows and rows["return True"] == ["2.00K"]
-    assert told(done) == ["memlab: no lines of Data.__getitem__: it never ran"]
+    assert told(done) == ["memlab: no lines of Data.__getitem__: it never ran in this process"]
     assert done.stderr.count("ZeroDivisionError") == 1
 
 

@@ -138,7 +138,7 @@ def test_names_that_are_wrong(lines, write):
     wrong = {
         "trian": "no such function in the program; is it train?",
         "Net": "no such function in the program; is it Net.forward?",
-        "unused": "it never ran",
+        "unused": "it never ran in this process",
         # Code bears the name that it was written under.
         "double": "no such function in the program; is it <lambda>?",
         "widen": "it is of another module than the program; is it pkg.layers:widen?",

@@ -17,6 +17,7 @@ typedef uint64_t pass;
 
 struct ml_categories {
     const ml_causes *causes;       /* borrowed */
+    const ml_recording *recording; /* borrowed */
     const ml_device_trace *trace;  /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed */
     size_t device;
@@ -268,6 +269,7 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
         return ML_ENOMEM;
     }
     c->causes = causes;
+    c->recording = recording;
     c->trace = &recording->devices[device];
     c->lifetimes = lifetimes;
     c->device = device;
@@ -503,6 +505,11 @@ judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *c
         return cause->phase == ML_PHASE_FORWARD && waits_for_pass(c, life)
                    ? likely(ML_CATEGORY_ACTIVATION)
                    : unknown(ML_WHY_NO_PASS);
+    }
+    if (in.passes > 1 &&
+        (ml_workspace_is_light(c->causes, c->device, c->lifetimes, life) ||
+         ml_workspace_is_generators(c->recording, &c->trace->events, life))) {
+        return likely(ML_CATEGORY_WORKSPACE);
     }
     return unknown(in.passes == 1 ? ML_WHY_OWNERS : ML_WHY_SEVERAL);
 }

@@ -3,17 +3,32 @@
 #ifndef ML_WORKSPACE_H
 #define ML_WORKSPACE_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "analysis/attribution/cause.h"
+#include "analysis/lifetimes/lifetimes.h"
 
 /* 8 MiB and 128 KiB, which hardly a tensor has; on an H100 or later 32 MiB. */
 #define ML_WORKSPACE_ODD 8519680
 #define ML_WORKSPACE_EVEN 33554432
+/* Of cuBLASLt, which serves products with a bias. */
+#define ML_WORKSPACE_LIGHT 1048576
+/* Of cuDNN's dropout, a divisor: 24 bytes of each thread, of which a multiprocessor has
+ * some thousand or half as many. */
+#define ML_WORKSPACE_GENERATORS (24 * 512)
 
 static inline bool
 ml_workspace_has_size(uint64_t size)
 {
     return size == ML_WORKSPACE_ODD || size == ML_WORKSPACE_EVEN;
 }
+
+/* Whether LIFE is the first block of its stream that a forward makes for ever with the
+ * size of cuBLASLt's workspace: each stream has one, and a tensor may have that size. */
+bool ml_workspace_is_light(const ml_causes *causes, size_t device,
+                           const ml_lifetimes *lifetimes, const ml_lifetime *life);
+
+/* Whether LIFE has the size of the states of cuDNN's random numbers for dropout, which a
+ * recurrent network of torch makes for ever: some bytes for each thread of the device. */
+bool ml_workspace_is_generators(const ml_recording *recording, const ml_events *events,
+                                const ml_lifetime *life);
 
 #endif

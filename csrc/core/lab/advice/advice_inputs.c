@@ -1,5 +1,6 @@
 /* Data that lie on the GPU for the whole run, though each step copies only a small
- * part.  A copy from the host would need only the part. */
+ * part.  A copy from the host would need only the part.  Data that a module was given are
+ * not of them: it may use all, as a net over one graph does. */
 #include "lab/advice/advice_rules.h"
 
 #include "base/base.h"
@@ -39,7 +40,8 @@ static bool
 is_data(const ml_advice_case *it, size_t demand, span forwards)
 {
     const ml_demand *of = &it->workload->demands[demand];
-    return is_programs_own(&it->of[demand]) && it->of[demand].cause.frame != 0 &&
+    return it->of[demand].verdict.category == ML_CATEGORY_OTHER &&
+           it->of[demand].cause.frame != 0 &&
            of->born < forwards.first &&
            (of->freed == ML_NO_EVENT || of->freed > forwards.last);
 }

@@ -590,6 +590,60 @@ test_workspaces(void)
     }
 }
 
+/* The first of its stream is cuBLASLt's; a list that grows by 1 MiB is none. */
+static void
+test_the_light_workspace(void)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t user = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t line = add_stack(&f, user, "torch/nn/modules/module.py", 1, "_call_impl");
+    sample_tag(&f.made, 1, ML_CATEGORY_PARAMETER);
+    for (unsigned i = 0; i < 5; i++) {
+        ml_event *event = add(&f, ML_ACTION_ALLOC, 1000 * (i + 1), MAIN, 2, line);
+        event->size = event->block_bytes = 1048576 + (i == 0);
+        event->stream = i == 4;
+        if (i == 1) {
+            free_block(&f, 1000 * (i + 1), MAIN, 0);
+        }
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        alloc_back(&f, 100000 + i, MAIN, 0);
+        alloc(&f, 200000 + i, MAIN, 3, line);
+    }
+    CHECK_STR(category(&f, 0), "unknown");
+    CHECK_STR(category(&f, 1), "temporary");
+    CHECK_STR(category(&f, 4), "workspace");
+    CHECK_STR(category(&f, 5), "unknown");
+    CHECK_STR(category(&f, 6), "workspace");
+    tear_down(&f);
+}
+
+/* What cuDNN's dropout keeps: by its size, in a recurrent network. */
+static void
+test_the_generators(void)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t user = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t call = add_stack(&f, user, "torch/nn/modules/module.py", 1, "_call_impl");
+    uint32_t net = add_stack(&f, call, "torch/nn/modules/rnn.py", 1, "forward");
+    uint32_t own = add_stack(&f, call, "b.py", 1, "forward");
+    sample_tag(&f.made, 1, ML_CATEGORY_PARAMETER);
+    const uint64_t bytes = UINT64_C(132) * 2048 * 24;
+    add(&f, ML_ACTION_ALLOC, 10000, MAIN, 2, net)->size = bytes;
+    add(&f, ML_ACTION_ALLOC, 20000, MAIN, 2, net)->size = bytes + 512;
+    add(&f, ML_ACTION_ALLOC, 30000, MAIN, 2, own)->size = bytes;
+    for (unsigned i = 0; i < 2; i++) {
+        alloc_back(&f, 100000 + i, MAIN, 0);
+        alloc(&f, 200000 + i, MAIN, 3, call);
+    }
+    CHECK_STR(category(&f, 0), "workspace");
+    CHECK_STR(category(&f, 1), "unknown");
+    CHECK_STR(category(&f, 2), "unknown");
+    tear_down(&f);
+}
+
 int
 main(void)
 {
@@ -608,5 +662,7 @@ main(void)
     RUN(test_the_thread_of_the_engine);
     RUN(test_the_first_gradient);
     RUN(test_workspaces);
+    RUN(test_the_light_workspace);
+    RUN(test_the_generators);
     return TEST_RESULT();
 }
