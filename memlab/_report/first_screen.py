@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from memlab._report import make_fit, modules, peaks
+from memlab._report import modules, peaks
 from memlab._report import verdict as _verdict
 from memlab._report.parts import Heading, Listing, Part, Said, Table, joined
 from memlab._text import terminal, wording
@@ -125,8 +125,7 @@ def _judged(device, changes):
         yield Heading("Verdict: ", sentences[0])
         yield from map(Said, sentences[1:])
     fit = device.verdict["make_fit"]
-    if fit is not None:
-        yield from map(Said, make_fit.sentences(fit))
+    yield from map(Said, _verdict.fits(device.verdict))
     lines = []
     for number, (first, second) in enumerate(_verdict.changes(device.verdict)[:changes], 1):
         # Code is to be pasted: whole, and in one line where that has room for it.

@@ -37,12 +37,6 @@ def unseen(fit: MakeFit) -> str:
     return f"Still to come, estimated: {', '.join(parts)}." if parts else ""
 
 
-def sentences(fit: MakeFit) -> list[str]:
-    """The batch that fits, or why none can be told, and the smallest set of remedies that fits,
-    escaped."""
-    return [wording.escape(said) for said in (fit["batch_text"], fit["chosen_text"]) if said]
-
-
 def parts(fit: MakeFit) -> list[Part]:
     """The whole section."""
     memory = fit["memory_bytes"]

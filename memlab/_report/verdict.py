@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from memlab._report import make_fit, model_lines
+from memlab._report import model_lines
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from memlab._answers import ExplainedDevice, Verdict
     from memlab._core import Recording
-
 
 
 def of_device(recording: Recording, device: int, start: str | None = None) -> Verdict:
@@ -67,6 +66,14 @@ def sentences(
     ]
 
 
+def fits(verdict: Verdict) -> list[str]:
+    """The batch that fits, or why none can be told, and the smallest set of remedies that fits,
+    escaped."""
+    fit = verdict["make_fit"]
+    said = (fit["batch_text"], fit["chosen_text"]) if fit is not None else ()
+    return [wording.escape(text) for text in said if text]
+
+
 def changes(verdict: Verdict) -> list[tuple[str, str]]:
     """What to do and what that saves, and the code of each change, escaped."""
     return [
@@ -80,8 +87,7 @@ def lines(recording: Recording, device: int) -> list[str]:
     changes."""
     verdict = of_device(recording, device)
     said = sentences(verdict)
-    if verdict["make_fit"] is not None:
-        said += make_fit.sentences(verdict["make_fit"])
+    said += fits(verdict)
     for number, (what, code) in enumerate(changes(verdict), 1):
         said.append(f"{number}. {what}. {code}")
     return said
