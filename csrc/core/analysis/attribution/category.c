@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "analysis/attribution/estimate.h"
+#include "analysis/attribution/failed_pass.h"
 #include "analysis/attribution/workspace.h"
 #include "base/base.h"
 
@@ -30,12 +31,9 @@ struct ml_categories {
      * at all), and that allocates outside any optimizer's step. */
     uint32_t *next_forward;
     uint32_t *next_other;
-    uint8_t *threads;  /* owned; HAS_*, by number */
-    bool owners_known; /* it has tagged parameters */
-    /* number of events up to and with the last failed request; 0: none */
-    uint64_t failed;
-    uint64_t *parameter_sizes; /* owned; sorted; only where a backward pass failed */
-    size_t parameter_count;
+    uint8_t *threads;      /* owned; HAS_*, by number */
+    bool owners_known;     /* it has tagged parameters */
+    ml_failed_pass failed; /* owned */
 };
 
 /* Features that a thread has in the recording. */
@@ -153,25 +151,6 @@ go_forward(ml_categories *c)
     return error;
 }
 
-/* The number of events up to and with the last failed request. */
-static uint64_t
-find_failed(const ml_device_trace *trace)
-{
-    size_t end = trace->event_count;
-    while (end > 0) {
-        size_t first = (end - 1) / ML_EVENTS_CHUNK * ML_EVENTS_CHUNK;
-        bool may = ml_events_most(&trace->events, trace->event_count, first,
-                                  ML_EVENT_MEMBER_action) >= ML_ACTION_OOM;
-        for (; may && end > first; end--) {
-            if (ml_events_action(&trace->events, end - 1) == ML_ACTION_OOM) {
-                return end;
-            }
-        }
-        end = first;
-    }
-    return 0;
-}
-
 /* NEXT: room for two events per thread. */
 static void
 go_back(ml_categories *c, uint32_t *next)
@@ -214,7 +193,6 @@ look_around(ml_categories *c)
     c->next_other = ml_alloc(count * sizeof(uint32_t));
     c->threads = ml_alloc_zeroed((size_t)UINT16_MAX + 1, 1);
     uint32_t *next = ml_alloc_zeroed(2 * ((size_t)UINT16_MAX + 1), sizeof(uint32_t));
-    c->failed = find_failed(c->trace);
     int error = c->next_forward == NULL || c->next_other == NULL ||
                         c->threads == NULL || next == NULL
                     ? ML_ENOMEM
@@ -227,37 +205,6 @@ look_around(ml_categories *c)
     }
     ml_free(next);
     return error;
-}
-
-static int
-compare_sizes(const void *a, const void *b)
-{
-    const uint64_t *x = a;
-    const uint64_t *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
-static int
-take_parameter_sizes(ml_categories *c)
-{
-    const ml_lifetimes *lifetimes = c->lifetimes;
-    if (c->failed == 0 || !is_backward(c, c->failed - 1)) {
-        return 0;
-    }
-    c->parameter_sizes = ml_alloc((lifetimes->count + 1) * sizeof(uint64_t));
-    if (c->parameter_sizes == NULL) {
-        return ML_ENOMEM;
-    }
-    for (size_t i = 0; i < lifetimes->count; i++) {
-        const ml_lifetime *row = &lifetimes->rows[i];
-        if (row->tag == ML_CATEGORY_PARAMETER) {
-            c->parameter_sizes[c->parameter_count++] =
-                row->birth == 0 ? lifetimes->earlier[row->earlier].size
-                                : ml_events_size(&c->trace->events, row->birth - 1);
-        }
-    }
-    qsort(c->parameter_sizes, c->parameter_count, sizeof(uint64_t), compare_sizes);
-    return 0;
 }
 
 int
@@ -275,7 +222,7 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
     c->device = device;
     int error = look_around(c);
     if (error == 0) {
-        error = take_parameter_sizes(c);
+        error = ml_failed_pass_init(&c->failed, causes, recording, device, lifetimes);
     }
     if (error == 0) {
         error = ml_estimate_new(causes, recording, device, lifetimes, &c->estimate);
@@ -302,7 +249,7 @@ ml_categories_free(ml_categories *categories)
         ml_free(categories->next_forward);
         ml_free(categories->next_other);
         ml_free(categories->threads);
-        ml_free(categories->parameter_sizes);
+        ml_failed_pass_fini(&categories->failed);
         ml_free(categories);
     }
 }
@@ -395,24 +342,21 @@ outlives_passes(const ml_categories *c, const ml_lifetime *life)
 static bool
 is_of_failed_pass(const ml_categories *c, const ml_lifetime *life)
 {
-    if (c->failed <= life->birth || life->requested <= c->failed ||
-        !is_backward(c, c->failed - 1)) {
+    if (c->failed.events <= life->birth || life->requested <= c->failed.events ||
+        !c->failed.backward) {
         return false;
     }
     size_t born = life->birth - 1;
     uint16_t thread = thread_of(c, ml_events_autograd_thread(&c->trace->events, born));
-    return passes_between(c, thread, life->birth, c->failed) == 0;
+    return passes_between(c, thread, life->birth, c->failed.events) == 0;
 }
 
 static bool
 has_size_of_parameter(const ml_categories *c, const ml_lifetime *life)
 {
     uint64_t size = ml_events_size(&c->trace->events, life->birth - 1);
-    if (c->estimate != NULL) {
-        return ml_estimate_is_trained(c->estimate, size);
-    }
-    return bsearch(&size, c->parameter_sizes, c->parameter_count, sizeof(size),
-                   compare_sizes) != NULL;
+    return c->estimate != NULL ? ml_estimate_is_trained(c->estimate, size)
+                               : ml_failed_pass_has_parameter(&c->failed, size);
 }
 
 /* The pass did not live to free it: all that stays of one is a gradient of a parameter. */
@@ -458,17 +402,15 @@ judge_seed(const ml_lifetime *life, during in)
 static bool
 waits_for_pass(const ml_categories *c, const ml_lifetime *life)
 {
-    if (c->failed <= life->birth || like_workspace(c, life)) {
-        return false;
-    }
-    if (is_backward(c, c->failed - 1)) {
+    if (c->failed.events <= life->birth || like_workspace(c, life) ||
+        c->failed.backward) {
         return false;
     }
     if (c->estimate != NULL) {
         return true;
     }
     ml_event birth = ml_events_at(&c->trace->events, life->birth - 1);
-    ml_event failed = ml_events_at(&c->trace->events, c->failed - 1);
+    ml_event failed = ml_events_at(&c->trace->events, c->failed.events - 1);
     return birth.autograd_thread != 0 &&
            birth.autograd_thread == failed.autograd_thread &&
            birth.sequence != failed.sequence;
@@ -582,14 +524,11 @@ estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
         return ML_CATEGORY_PARAMETER;
     }
     if (cause->phase == ML_PHASE_FORWARD && in.passes == 0 && waits_for_pass(c, life) &&
-        life->requested > c->failed) {
+        life->requested > c->failed.events) {
         /* It vanished with the error. */
         return ML_CATEGORY_ACTIVATION;
     }
-    if (!outside) {
-        return ML_CATEGORY_UNKNOWN;
-    }
-    if (!in.forwards) {
+    if (!outside || !in.forwards) {
         return ML_CATEGORY_UNKNOWN;
     }
     bool input = ml_estimate_is_input(c->estimate, stack);

@@ -41,8 +41,7 @@ is_data(const ml_advice_case *it, size_t demand, span forwards)
 {
     const ml_demand *of = &it->workload->demands[demand];
     return it->of[demand].verdict.category == ML_CATEGORY_OTHER &&
-           it->of[demand].cause.frame != 0 &&
-           of->born < forwards.first &&
+           it->of[demand].cause.frame != 0 && of->born < forwards.first &&
            (of->freed == ML_NO_EVENT || of->freed > forwards.last);
 }
 

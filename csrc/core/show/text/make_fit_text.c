@@ -1,8 +1,6 @@
 /* What makes a run fit in words.  See make_fit_text.h. */
 #include "show/text/make_fit_text.h"
 
-#include <string.h>
-
 #include "show/text/markup.h"
 
 /* "#" and "@" stand for the remedy's count and its modules. */
@@ -76,8 +74,11 @@ put_command(ml_buffer *out, const ml_make_fit *fit)
         ml_markup(out, "MiB");
     }
     const char *name = fit->batch_number != 0 ? fit->batch_name : "batch";
+    while (*name == '-') {
+        name++;
+    }
     ml_markup(out, " --vary ");
-    ml_markup(out, name + strspn(name, "-"));
+    ml_markup(out, name);
     ml_markup(out, "=1..");
     ml_markup_unsigned(out, fit->batch_number != 0 ? fit->batch_number : 64);
     ml_markup(out, " ");

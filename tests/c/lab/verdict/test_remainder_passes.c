@@ -4,148 +4,7 @@
 
 #include "base/base.h"
 #include "budget.h"
-#include "lab/verdict/make_fit.h"
-#include "recording_samples.h"
-#include "test.h"
-
-#define MIB (UINT64_C(1) << 20)
-
-static sample s;
-static uint64_t next_addr;
-static const char *const layers[] = {"layers.0", "layers.1", "layers.2", "layers.3"};
-
-/* ---- Recordings: each block has a segment of its own ---- */
-
-static void
-begin(void)
-{
-    sample_begin(&s);
-    next_addr = UINT64_C(1) << 40;
-}
-
-static ml_event *
-event_in(enum ml_action action, uint64_t addr, uint64_t size, uint32_t stack)
-{
-    ml_event *event = sample_event(&s, action, addr, size, stack);
-    event->autograd_thread = 1;
-    event->sequence = s.device.event_count;
-    return event;
-}
-
-static uint64_t
-take(uint64_t mib, uint32_t stack, uint8_t flags)
-{
-    uint64_t addr = next_addr;
-    next_addr += UINT64_C(1) << 32;
-    event_in(ML_ACTION_SEGMENT_ALLOC, addr, mib * MIB, stack)->flags = flags;
-    event_in(ML_ACTION_ALLOC, addr, mib * MIB, stack)->flags = flags;
-    return addr;
-}
-
-static void
-give(uint64_t addr, uint64_t mib, uint8_t flags)
-{
-    event_in(ML_ACTION_FREE_REQUESTED, addr, mib * MIB, 0)->flags = flags;
-    event_in(ML_ACTION_FREE_COMPLETED, addr, mib * MIB, 0)->flags = flags;
-}
-
-static uint32_t
-in_function(const char *file, const char *name, const char *module)
-{
-    return sample_call(s.recording, 0, file, 5, name, module);
-}
-
-static uint32_t
-in_module(const char *path)
-{
-    return in_function("/home/a/model.py", "forward", path);
-}
-
-/* Before any module's call. */
-static void
-load(uint64_t mib)
-{
-    take(mib, 0, 0);
-    for (size_t i = s.device.event_count - 2; i < s.device.event_count; i++) {
-        s.events[i].autograd_thread = 0;
-        s.events[i].sequence = 0;
-    }
-}
-
-static void
-parameter(const char *module, uint64_t mib)
-{
-    uint64_t addr = take(mib, 0, 0);
-    uint32_t stack = in_module(module);
-    sample_tag(&s, addr, ML_CATEGORY_PARAMETER);
-    s.tags[s.device.tag_count - 1].module = s.recording->stacks[stack].module;
-}
-
-static void
-note(enum ml_note_kind kind, const char *name, uint64_t a, uint64_t b)
-{
-    s.notes[s.recording->note_count++] =
-        (ml_note){.kind = (uint8_t)kind,
-                  .time = SAMPLE_TIME(&s) + 1,
-                  .device = -1,
-                  .values = {a, b},
-                  .name = sample_string(s.recording, name)};
-}
-
-/* Each of COUNT layers keeps MIB_EACH; then memory ends in the next, at TOTAL. */
-static void
-run_out(unsigned count, uint64_t mib_each, uint64_t left)
-{
-    for (unsigned i = 0; i < count; i++) {
-        take(mib_each, in_module(layers[i]), 0);
-    }
-    event_in(ML_ACTION_OOM, left * MIB, mib_each * MIB, in_module(layers[count]));
-}
-
-static void
-find(ml_remainder *remainder, ml_advice_case *it, bool much)
-{
-    CHECK_INT(ml_advice_case_init(it, s.recording, 0), 0);
-    CHECK_INT(ml_remainder_init(remainder, it, much), 0);
-}
-
-static void
-end(ml_remainder *remainder, ml_advice_case *it)
-{
-    ml_remainder_fini(remainder);
-    ml_advice_case_fini(it);
-}
-
-/* ---- The loop ---- */
-
-static void
-fit_with_gradients(uint64_t live, ml_make_fit *fit)
-{
-    begin();
-    for (unsigned i = 0; i < 4; i++) {
-        parameter(layers[i], 20);
-    }
-    run_out(2, 100, 20);
-    note(ML_NOTE_OPTIMIZER, "SGD", 0, 80 * MIB);
-    note(ML_NOTE_LOOP, "", live, ML_LOOP_NO);
-    CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, fit), 0);
-    sample_end(&s);
-}
-
-/* Of 300 MiB parameters take 80. Gradients that live while the next forward runs take 80
- * more from its activations, with little and with much assumed. */
-static void
-test_gradients_that_live_take_their_part(void)
-{
-    ml_make_fit go, live, unknown;
-    fit_with_gradients(ML_LOOP_NO, &go);
-    fit_with_gradients(ML_LOOP_YES, &live);
-    fit_with_gradients(ML_LOOP_UNKNOWN, &unknown);
-    CHECK(live.batch_safe < go.batch_safe);
-    CHECK(live.batch_most < go.batch_most);
-    CHECK_UINT(unknown.batch_safe, live.batch_safe);
-    CHECK_UINT(unknown.batch_most, go.batch_most);
-}
+#include "remainder_samples.h"
 
 /* What a batch of 9 does not divide does not grow with it; what it does may. */
 static void
@@ -163,58 +22,6 @@ test_a_batch_divides_what_it_makes(void)
     CHECK(little.items[1].scales);
     end(&little, &it);
     sample_end(&s);
-}
-
-/* Of 300 MiB parameters take 80; a batch of n of 9 takes 400 n / 9 for its activations and 100
- * n / 9 for the gradient of one at least: 247 MiB with 3, 302 with 4. */
-static void
-test_only_whole_samples_are_tried(void)
-{
-    begin();
-    for (unsigned i = 0; i < 4; i++) {
-        parameter(layers[i], 20);
-    }
-    run_out(2, 100, 20);
-    note(ML_NOTE_OPTIMIZER, "SGD", 0, 80 * MIB);
-    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
-    note(ML_NOTE_BATCH, "--batch", 9, 0);
-    ml_make_fit fit;
-    CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
-    CHECK_UINT(fit.batch_whole, 9);
-    CHECK_UINT(fit.batch_most, 3);
-    CHECK(fit.batch_safe == 2 || fit.batch_safe == 3);
-    CHECK_UINT(ml_make_fit_number(&fit), fit.batch_safe);
-    CHECK(fit.batch_named);
-    sample_end(&s);
-}
-
-/* A convolution takes MIB_FOR_ITSELF in the forward pass; the next module runs out of the
- * 300 MiB. */
-static void
-convolve_and_run_out(uint64_t mib_for_itself)
-{
-    begin();
-    parameter(layers[0], 20);
-    uint32_t convolution =
-        in_function("/torch/nn/modules/conv.py", "_conv_forward", layers[0]);
-    give(take(mib_for_itself, convolution, 0), mib_for_itself, 0);
-    take(200, convolution, 0);
-    event_in(ML_ACTION_OOM, (80 - mib_for_itself) * MIB, 100 * MIB,
-             in_module(layers[0]));
-}
-
-/* Memory of 300 MiB has a margin of 4.7. */
-static void
-test_workspaces_of_convolutions_leave_the_batch_unknown(void)
-{
-    for (uint64_t mib = 4; mib <= 5; mib++) {
-        convolve_and_run_out(mib);
-        ml_make_fit fit;
-        CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
-        CHECK_UINT(fit.memory_bytes, 300 * MIB);
-        CHECK_UINT(fit.untold, mib == 4 ? 0 : 1u << ML_UNTOLD_WORKSPACES);
-        sample_end(&s);
-    }
 }
 
 /* ---- Passes of other sizes ---- */
@@ -634,10 +441,7 @@ test_each_allocation_can_fail(void)
 int
 main(void)
 {
-    RUN(test_gradients_that_live_take_their_part);
     RUN(test_a_batch_divides_what_it_makes);
-    RUN(test_only_whole_samples_are_tried);
-    RUN(test_workspaces_of_convolutions_leave_the_batch_unknown);
     RUN(test_gradients_are_gathered);
     RUN(test_a_result_that_is_replaced_is_no_growth);
     RUN(test_what_each_pass_leaves_is_growth);

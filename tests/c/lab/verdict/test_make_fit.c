@@ -1,0 +1,94 @@
+/* The batch that fits, of runs put together by hand. */
+#include "lab/verdict/make_fit.h"
+
+#include "remainder_samples.h"
+
+static void
+fit_with_gradients(uint64_t live, ml_make_fit *fit)
+{
+    begin();
+    for (unsigned i = 0; i < 4; i++) {
+        parameter(layers[i], 20);
+    }
+    run_out(2, 100, 20);
+    note(ML_NOTE_OPTIMIZER, "SGD", 0, 80 * MIB);
+    note(ML_NOTE_LOOP, "", live, ML_LOOP_NO);
+    CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, fit), 0);
+    sample_end(&s);
+}
+
+/* Of 300 MiB parameters take 80. Gradients that live while the next forward runs take 80
+ * more from its activations, with little and with much assumed. */
+static void
+test_gradients_that_live_take_their_part(void)
+{
+    ml_make_fit go, live, unknown;
+    fit_with_gradients(ML_LOOP_NO, &go);
+    fit_with_gradients(ML_LOOP_YES, &live);
+    fit_with_gradients(ML_LOOP_UNKNOWN, &unknown);
+    CHECK(live.batch_safe < go.batch_safe);
+    CHECK(live.batch_most < go.batch_most);
+    CHECK_UINT(unknown.batch_safe, live.batch_safe);
+    CHECK_UINT(unknown.batch_most, go.batch_most);
+}
+
+/* Of 300 MiB parameters take 80; a batch of n of 9 takes 400 n / 9 for its activations and 100
+ * n / 9 for the gradient of one at least: 247 MiB with 3, 302 with 4. */
+static void
+test_only_whole_samples_are_tried(void)
+{
+    begin();
+    for (unsigned i = 0; i < 4; i++) {
+        parameter(layers[i], 20);
+    }
+    run_out(2, 100, 20);
+    note(ML_NOTE_OPTIMIZER, "SGD", 0, 80 * MIB);
+    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+    note(ML_NOTE_BATCH, "--batch", 9, 0);
+    ml_make_fit fit;
+    CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
+    CHECK_UINT(fit.batch_whole, 9);
+    CHECK_UINT(fit.batch_most, 3);
+    CHECK(fit.batch_safe == 2 || fit.batch_safe == 3);
+    CHECK_UINT(ml_make_fit_number(&fit), fit.batch_safe);
+    CHECK(fit.batch_named);
+    sample_end(&s);
+}
+
+/* A convolution takes MIB_FOR_ITSELF in the forward pass; the next module runs out of the
+ * 300 MiB. */
+static void
+convolve_and_run_out(uint64_t mib_for_itself)
+{
+    begin();
+    parameter(layers[0], 20);
+    uint32_t convolution =
+        in_function("/torch/nn/modules/conv.py", "_conv_forward", layers[0]);
+    give(take(mib_for_itself, convolution, 0), mib_for_itself, 0);
+    take(200, convolution, 0);
+    event_in(ML_ACTION_OOM, (80 - mib_for_itself) * MIB, 100 * MIB,
+             in_module(layers[0]));
+}
+
+/* Memory of 300 MiB has a margin of 4.7. */
+static void
+test_workspaces_of_convolutions_leave_the_batch_unknown(void)
+{
+    for (uint64_t mib = 4; mib <= 5; mib++) {
+        convolve_and_run_out(mib);
+        ml_make_fit fit;
+        CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
+        CHECK_UINT(fit.memory_bytes, 300 * MIB);
+        CHECK_UINT(fit.untold, mib == 4 ? 0 : 1u << ML_UNTOLD_WORKSPACES);
+        sample_end(&s);
+    }
+}
+
+int
+main(void)
+{
+    RUN(test_gradients_that_live_take_their_part);
+    RUN(test_only_whole_samples_are_tried);
+    RUN(test_workspaces_of_convolutions_leave_the_batch_unknown);
+    return TEST_RESULT();
+}
