@@ -39,14 +39,15 @@ static bool
 does_scale(const scaler *s, size_t demand)
 {
     const ml_explained *of = &s->it->of[demand];
-    uint64_t bytes = s->it->workload->demands[demand].bytes;
+    const ml_demand *asked = &s->it->workload->demands[demand];
     uint8_t category = of->verdict.category;
     bool kind =
         category == ML_CATEGORY_ACTIVATION || category == ML_CATEGORY_INPUT ||
         category == ML_CATEGORY_OTHER || category == ML_CATEGORY_TEMPORARY ||
         (category == ML_CATEGORY_UNKNOWN && of->cause.phase == ML_PHASE_FORWARD);
     return kind && of->cause.phase != ML_PHASE_OPTIMIZER &&
-           bsearch(&bytes, s->weights, s->weight_count, sizeof(uint64_t),
+           !ml_demand_is_workspace_of_product(asked) &&
+           bsearch(&asked->bytes, s->weights, s->weight_count, sizeof(uint64_t),
                    compare_sizes) == NULL;
 }
 

@@ -6,6 +6,7 @@
 #define ML_ADVICE_CASE_H
 
 #include "analysis/answers/growth.h"
+#include "analysis/attribution/workspace.h"
 #include "lab/whatif/trial.h"
 #include "lab/whatif/workload.h"
 
@@ -137,6 +138,14 @@ void ml_advice_case_fini(ml_advice_case *it);
 bool ml_demand_lives_at(const ml_advice_case *it, size_t demand, size_t event);
 /* Whether DEMAND is live at the allocated peak. */
 bool ml_demand_at_peak(const ml_advice_case *it, size_t demand);
+
+/* From torch 2.15 on cuBLAS gets a workspace for each product: no event comes between its
+ * allocation and its free. */
+static inline bool
+ml_demand_is_workspace_of_product(const ml_demand *demand)
+{
+    return ml_workspace_has_size(demand->bytes) && demand->freed == demand->born + 1;
+}
 
 /* Whether DEMAND is of a forward that ran out of memory, before its backward pass. */
 bool ml_demand_unfinished(const ml_advice_case *it, size_t demand);

@@ -24,6 +24,7 @@ does_scale(const ml_remainder_builder *b, size_t i, const uint64_t *weights,
     if (ml_remainder_is_kept(of->verdict.category) ||
         of->verdict.category == ML_CATEGORY_GRADIENT ||
         of->cause.phase == ML_PHASE_OPTIMIZER || demand->born == ML_NO_EVENT ||
+        ml_demand_is_workspace_of_product(demand) ||
         bsearch(&demand->bytes, weights, count, sizeof(uint64_t),
                 ml_remainder_compare_sizes) != NULL) {
         return false;

@@ -24,6 +24,28 @@ test_a_batch_divides_what_it_makes(void)
     sample_end(&s);
 }
 
+/* Both have the size of cuBLAS's workspace; while the second lives, another is made. */
+static void
+test_a_workspace_of_a_product_does_not_scale(void)
+{
+    begin();
+    uint32_t layer = in_module(layers[0]);
+    parameter(layers[0], 20);
+    give(take(32, layer, 0), 32, 0);
+    uint64_t other = take(32, layer, 0);
+    take(12, layer, 0);
+    give(other, 32, 0);
+    event_in(ML_ACTION_OOM, 20 * MIB, 100 * MIB, layer);
+    ml_advice_case it;
+    ml_remainder little;
+    find(&little, &it, false);
+    CHECK(!little.items[1].scales);
+    CHECK(little.items[2].scales);
+    CHECK(little.items[3].scales);
+    end(&little, &it);
+    sample_end(&s);
+}
+
 /* ---- Passes of other sizes ---- */
 
 /* Three layers of 10 MiB each, forward and backward; then twice as much in each, of which the
@@ -442,6 +464,7 @@ int
 main(void)
 {
     RUN(test_a_batch_divides_what_it_makes);
+    RUN(test_a_workspace_of_a_product_does_not_scale);
     RUN(test_gradients_are_gathered);
     RUN(test_a_result_that_is_replaced_is_no_growth);
     RUN(test_what_each_pass_leaves_is_growth);
