@@ -32,7 +32,10 @@ VENV := $(MEMLAB_VENV)
 VENV_PYTHON := $(VENV)/bin/python
 # Files by name, and not those of most tests first: those of few take the longest.  A test
 # that hangs fails after --timeout seconds; the slowest takes a minute.
-PYTEST_FLAGS := -n $(JOBS) --dist loadfile --no-loadscope-reorder --timeout=900
+# One failure is not memlab's, docs/TORCH_VERSIONS.md: how torch 2.15 may end before CPython
+# 3.14.  A test that says so runs again; the summary counts these.
+PYTEST_FLAGS := -n $(JOBS) --dist loadfile --no-loadscope-reorder --timeout=900 \
+    --reruns 2 --only-rerun "terminate called without an active exception"
 PYTEST := $(VENV_PYTHON) -m pytest tests $(PYTEST_FLAGS)
 
 CFLAGS ?=

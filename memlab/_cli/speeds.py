@@ -62,8 +62,8 @@ def _all() -> dict[str, float]:
 
 def seconds(command: str, size: int) -> float | None:
     """Seconds that COMMAND will take for SIZE bytes; None: not known."""
-    rate = _all().get(command)
-    return None if rate is None or size <= 0 else rate * size
+    rate = _all().get(command) if size > 0 else None
+    return None if rate is None else rate * size
 
 
 def keep(command: str, size: int, took: float) -> None:

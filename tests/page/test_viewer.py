@@ -464,7 +464,7 @@ def test_each_device_can_be_chosen_and_compared(open_page):
     peaks = [max(allocated for allocated, _, _ in toy.totals) for toy in toys]
     strip = page.locator("#strip button")
     assert strip.evaluate_all("(all) => all.map((b) => b.title)") == [
-        f"peak {peak:,} B" for peak in peaks
+        f"cuda:{number}, peak {peak:,} B" for number, peak in enumerate(peaks)
     ]
     for choice, toy in (0, toys[0]), (1, toys[1]), (0, toys[0]):
         page.select_option("#device", str(choice))

@@ -138,6 +138,11 @@ def test_a_phone_shows_each_view_without_scrolling_sideways(show, view):
     page.set_viewport_size({"width": 390, "height": 844})
     go(page, search="forward")
     page.locator("#search-count", has_text="in all").wait_for()
+    # Canvases follow the width of the window in a later frame.
+    page.wait_for_function(
+        """() => [...document.querySelectorAll("canvas")]
+             .every((e) => e.getBoundingClientRect().right <= 391)"""
+    )
     wide = page.evaluate(
         """() => [...document.querySelectorAll(
                "header *, #verdict *, #machine *, #bar *, .toolbar *, canvas")]
