@@ -344,24 +344,28 @@ made_up_values(PyObject *, PyObject *)
 }
 
 PyObject *
-watch_cuda(PyObject *, PyObject *)
+no_cuda()
 {
     PyErr_SetString(PyExc_RuntimeError, "torch is built without CUDA");
     return nullptr;
+}
+
+PyObject *
+watch_cuda(PyObject *, PyObject *)
+{
+    return no_cuda();
 }
 
 PyObject *
 watch_compiled(PyObject *, PyObject *)
 {
-    PyErr_SetString(PyExc_RuntimeError, "torch is built without CUDA");
-    return nullptr;
+    return no_cuda();
 }
 
 PyObject *
 record_pinned(PyObject *, PyObject *)
 {
-    PyErr_SetString(PyExc_RuntimeError, "torch is built without CUDA");
-    return nullptr;
+    return no_cuda();
 }
 
 PyObject *
@@ -373,8 +377,7 @@ pinned_recording(PyObject *, PyObject *)
 PyObject *
 set_oom_callback(PyObject *, PyObject *)
 {
-    PyErr_SetString(PyExc_RuntimeError, "torch is built without CUDA");
-    return nullptr;
+    return no_cuda();
 }
 
 #endif /* MEMLAB_WITH_CUDA */

@@ -10,16 +10,14 @@ import json
 import os
 from collections.abc import Iterable
 
+from memlab._native import cache
+
 # Of a folder, what commands read.
 _RECORDINGS = (".mlab", ".pickle", ".gz")
 
 
 def _kept() -> str:
-    folder = os.environ.get("MEMLAB_CACHE")
-    if not folder:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
-        folder = os.path.join(os.path.expanduser(base), "memlab")
-    return os.path.join(folder, "speeds.json")
+    return os.path.join(cache.folder(), "speeds.json")
 
 
 def size_of(paths: Iterable[object]) -> int:

@@ -181,11 +181,10 @@ def file_name(key):
 
 def cache_dir():
     """The folder of bridges built at first use, a Path."""
-    chosen = os.environ.get("MEMLAB_CACHE")
-    if chosen:
-        return Path(chosen) / "bridge"
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
-    return Path(base).expanduser() / "memlab" / "bridge"
+    # Here: setup.py reads this file alone, where memlab is not built.
+    from memlab._native import cache
+
+    return Path(cache.folder()) / "bridge"
 
 
 def built_paths(key):

@@ -63,6 +63,14 @@ ml_free(void *pointer)
 }
 
 int
+ml_compare_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a;
+    uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int
 ml_grow(void **items, size_t *capacity, size_t needed, size_t size)
 {
     if (needed <= *capacity) {

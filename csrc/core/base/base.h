@@ -41,6 +41,9 @@ ml_hash_u64(uint64_t value)
 
 uint64_t ml_hash_bytes(const void *bytes, size_t length);
 
+/* For qsort() and bsearch() of uint64_t, smallest first. */
+int ml_compare_u64(const void *a, const void *b);
+
 /* AT, a size_t, becomes the first of COUNT indices for which BELOW does not hold;
  * COUNT: it holds for all.  BELOW, an expression of AT, must hold up to some index and
  * not after it.  No branch depends on it: where it holds cannot be predicted. */

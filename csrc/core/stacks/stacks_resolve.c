@@ -205,14 +205,6 @@ resolve_python(resolver *r, const ml_stack_node *node, uint32_t *id)
 /* ---- native frames ---- */
 
 static int
-compare_pcs(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a;
-    uint64_t right = *(const uint64_t *)b;
-    return (left > right) - (left < right);
-}
-
-static int
 name_natives(resolver *r, size_t count, const ml_symbolizer *symbolizer)
 {
     size_t needed = 0;
@@ -236,7 +228,7 @@ name_natives(resolver *r, size_t count, const ml_symbolizer *symbolizer)
             r->pcs[filled++] = node->fingerprint;
         }
     }
-    qsort(r->pcs, filled, sizeof(*r->pcs), compare_pcs);
+    qsort(r->pcs, filled, sizeof(*r->pcs), ml_compare_u64);
     for (size_t i = 0; i < filled; i++) {
         if (r->pc_count == 0 || r->pcs[i] != r->pcs[r->pc_count - 1]) {
             r->pcs[r->pc_count++] = r->pcs[i];
@@ -254,7 +246,7 @@ native_text(const resolver *r, uint64_t pc)
 {
     const uint64_t *at = r->pc_count == 0 ? NULL
                                           : bsearch(&pc, r->pcs, r->pc_count,
-                                                    sizeof(*r->pcs), compare_pcs);
+                                                    sizeof(*r->pcs), ml_compare_u64);
     return at != NULL ? r->natives[at - r->pcs] : (ml_native_text){.line = 0};
 }
 

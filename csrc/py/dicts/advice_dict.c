@@ -38,11 +38,7 @@ saving_words(const ml_advices *advices, uint64_t allocated, uint64_t reserved)
 {
     ml_buffer out = {0};
     ml_verdict_saving(&out, advices, allocated, reserved);
-    PyObject *said =
-        out.error == 0 ? PyUnicode_FromStringAndSize(out.bytes, (Py_ssize_t)out.length)
-                       : PyErr_NoMemory();
-    ml_buffer_fini(&out);
-    return said;
+    return text_of(&out);
 }
 
 static int

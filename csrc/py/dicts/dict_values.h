@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/recording/recording.h"
 #include "state.h"
 
@@ -29,6 +30,17 @@ static inline PyObject *
 text_at(const char *bytes)
 {
     return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "backslashreplace");
+}
+
+/* What was written to BUFFER, which is taken down. */
+static inline PyObject *
+text_of(ml_buffer *buffer)
+{
+    PyObject *said = buffer->error == 0
+                         ? text((ml_string){buffer->bytes, (uint32_t)buffer->length})
+                         : PyErr_NoMemory();
+    ml_buffer_fini(buffer);
+    return said;
 }
 
 /* Sets LIST to a list of COUNT items.  The expression ITEM makes one, whose number is

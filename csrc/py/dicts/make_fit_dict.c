@@ -1,9 +1,8 @@
 /* What makes a run fit, as a Python dict.  See make_fit_dict.h. */
 #include "dicts/make_fit_dict.h"
 
-#include "core/show/text/make_fit_text.h"
-
 #include "core/base/base.h"
+#include "core/show/text/make_fit_text.h"
 #include "dicts/dict_values.h"
 
 static PyObject *
@@ -42,18 +41,7 @@ unseen_dict(const ml_make_fit *fit)
 static PyObject *
 part_of_batch(const ml_make_fit *fit, uint32_t batch)
 {
-    return PyFloat_FromDouble((double)batch / fit->batch_whole);
-}
-
-/* Takes OUT down. */
-static PyObject *
-words_of(ml_buffer *out)
-{
-    PyObject *said = out->error == 0
-                         ? text((ml_string){out->bytes, (uint32_t)out->length})
-                         : PyErr_NoMemory();
-    ml_buffer_fini(out);
-    return said;
+    return PyFloat_FromDouble((double)batch / ml_make_fit_whole(fit));
 }
 
 static PyObject *
@@ -61,7 +49,7 @@ remedy_words(const ml_remedy *remedy)
 {
     ml_buffer out = {0};
     ml_fit_put_remedy(&out, remedy);
-    return words_of(&out);
+    return text_of(&out);
 }
 
 static PyObject *
@@ -69,7 +57,7 @@ fit_words(void (*put)(ml_buffer *, const ml_make_fit *), const ml_make_fit *fit)
 {
     ml_buffer out = {0};
     put(&out, fit);
-    return words_of(&out);
+    return text_of(&out);
 }
 
 static PyObject *

@@ -9,12 +9,7 @@ path_of(const ml_module_tree *tree, uint32_t node)
 {
     ml_buffer buffer = {0};
     ml_module_path(tree, node, &buffer);
-    PyObject *path = buffer.error < 0 ? PyErr_NoMemory()
-                     : buffer.length == 0
-                         ? PyUnicode_FromString("")
-                         : text((ml_string){buffer.bytes, (uint32_t)buffer.length});
-    ml_buffer_fini(&buffer);
-    return path;
+    return text_of(&buffer);
 }
 
 /* Keys common to a node and its row. */

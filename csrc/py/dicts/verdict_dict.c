@@ -27,10 +27,7 @@ words_of(put_words *put, const ml_verdict_words *words, size_t index)
 {
     ml_buffer out = {0};
     put(&out, words, index);
-    PyObject *said = out.error == 0 ? text((ml_string){out.bytes, (uint32_t)out.length})
-                                    : PyErr_NoMemory();
-    ml_buffer_fini(&out);
-    return said;
+    return text_of(&out);
 }
 
 static PyObject *

@@ -4,6 +4,7 @@
 #include "analysis/answers/oom_advice.h"
 #include "analysis/answers/oom_cache.h"
 #include "analysis/answers/oom_growth.h"
+#include "analysis/attribution/failed_pass.h"
 #include "base/base.h"
 
 typedef struct oom_work {
@@ -200,20 +201,9 @@ fill(oom_work *w)
 int64_t
 ml_oom_last(const ml_recording *recording, size_t device)
 {
-    if (device < recording->device_count) {
-        const ml_device_trace *trace = &recording->devices[device];
-        for (size_t i = trace->event_count; i > 0; i--) {
-            size_t first = (i - 1) / ML_EVENTS_CHUNK * ML_EVENTS_CHUNK;
-            if (ml_events_most(&trace->events, trace->event_count, first,
-                               ML_EVENT_MEMBER_action) < ML_ACTION_OOM) {
-                i = first + 1;
-            }
-            else if (ml_events_action(&trace->events, i - 1) == ML_ACTION_OOM) {
-                return (int64_t)i - 1;
-            }
-        }
-    }
-    return -1;
+    return device < recording->device_count
+               ? (int64_t)ml_failed_events(&recording->devices[device]) - 1
+               : -1;
 }
 
 int

@@ -18,7 +18,6 @@ typedef uint64_t pass;
 
 struct ml_categories {
     const ml_causes *causes;       /* borrowed */
-    const ml_recording *recording; /* borrowed */
     const ml_device_trace *trace;  /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed */
     size_t device;
@@ -31,9 +30,10 @@ struct ml_categories {
      * at all), and that allocates outside any optimizer's step. */
     uint32_t *next_forward;
     uint32_t *next_other;
-    uint8_t *threads;      /* owned; HAS_*, by number */
-    bool owners_known;     /* it has tagged parameters */
-    ml_failed_pass failed; /* owned */
+    uint8_t *threads;         /* owned; HAS_*, by number */
+    bool owners_known;        /* it has tagged parameters */
+    ml_failed_pass failed;    /* owned */
+    ml_workspaces workspaces; /* owned */
 };
 
 /* Features that a thread has in the recording. */
@@ -216,13 +216,16 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
         return ML_ENOMEM;
     }
     c->causes = causes;
-    c->recording = recording;
     c->trace = &recording->devices[device];
     c->lifetimes = lifetimes;
     c->device = device;
     int error = look_around(c);
     if (error == 0) {
         error = ml_failed_pass_init(&c->failed, causes, recording, device, lifetimes);
+    }
+    if (error == 0) {
+        error =
+            ml_workspaces_init(&c->workspaces, causes, recording, device, lifetimes);
     }
     if (error == 0) {
         error = ml_estimate_new(causes, recording, device, lifetimes, &c->estimate);
@@ -250,6 +253,7 @@ ml_categories_free(ml_categories *categories)
         ml_free(categories->next_other);
         ml_free(categories->threads);
         ml_failed_pass_fini(&categories->failed);
+        ml_workspaces_fini(&categories->workspaces);
         ml_free(categories);
     }
 }
@@ -448,9 +452,7 @@ judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *c
                    ? likely(ML_CATEGORY_ACTIVATION)
                    : unknown(ML_WHY_NO_PASS);
     }
-    if (in.passes > 1 &&
-        (ml_workspace_is_light(c->causes, c->device, c->lifetimes, life) ||
-         ml_workspace_is_generators(c->recording, &c->trace->events, life))) {
+    if (in.passes > 1 && ml_workspaces_hold(&c->workspaces, life)) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
     return unknown(in.passes == 1 ? ML_WHY_OWNERS : ML_WHY_SEVERAL);

@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 
-static uint64_t
-find_failed(const ml_device_trace *trace)
+uint64_t
+ml_failed_events(const ml_device_trace *trace)
 {
     size_t end = trace->event_count;
     while (end > 0) {
@@ -24,14 +24,6 @@ find_failed(const ml_device_trace *trace)
 }
 
 static int
-compare_sizes(const void *a, const void *b)
-{
-    const uint64_t *x = a;
-    const uint64_t *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
-static int
 take_sizes(ml_failed_pass *pass, const ml_events *events, const ml_lifetimes *lifetimes)
 {
     pass->sizes = ml_alloc((lifetimes->count + 1) * sizeof(uint64_t));
@@ -46,7 +38,7 @@ take_sizes(ml_failed_pass *pass, const ml_events *events, const ml_lifetimes *li
                                              : ml_events_size(events, row->birth - 1);
         }
     }
-    qsort(pass->sizes, pass->count, sizeof(uint64_t), compare_sizes);
+    qsort(pass->sizes, pass->count, sizeof(uint64_t), ml_compare_u64);
     return 0;
 }
 
@@ -56,7 +48,7 @@ ml_failed_pass_init(ml_failed_pass *pass, const ml_causes *causes,
                     const ml_lifetimes *lifetimes)
 {
     const ml_device_trace *trace = &recording->devices[device];
-    *pass = (ml_failed_pass){.events = find_failed(trace)};
+    *pass = (ml_failed_pass){.events = ml_failed_events(trace)};
     pass->backward =
         pass->events != 0 && ml_causes_is_backward(causes, device, pass->events - 1);
     return pass->backward ? take_sizes(pass, &trace->events, lifetimes) : 0;
@@ -72,6 +64,6 @@ ml_failed_pass_fini(ml_failed_pass *pass)
 bool
 ml_failed_pass_has_parameter(const ml_failed_pass *pass, uint64_t size)
 {
-    return bsearch(&size, pass->sizes, pass->count, sizeof(size), compare_sizes) !=
+    return bsearch(&size, pass->sizes, pass->count, sizeof(size), ml_compare_u64) !=
            NULL;
 }

@@ -11,6 +11,9 @@ typedef struct ml_failed_pass {
     size_t count;
 } ml_failed_pass;
 
+/* The events of TRACE up to and with its last failed request; 0: none failed. */
+uint64_t ml_failed_events(const ml_device_trace *trace);
+
 /* LIFETIMES are those of DEVICE of RECORDING.  0 or ML_ENOMEM, with nothing to free. */
 int ml_failed_pass_init(ml_failed_pass *pass, const ml_causes *causes,
                         const ml_recording *recording, size_t device,

@@ -21,14 +21,32 @@ ml_workspace_has_size(uint64_t size)
     return size == ML_WORKSPACE_ODD || size == ML_WORKSPACE_EVEN;
 }
 
-/* Whether LIFE is the first block of its stream that a forward makes for ever with the
- * size of cuBLASLt's workspace: each stream has one, and a tensor may have that size. */
-bool ml_workspace_is_light(const ml_causes *causes, size_t device,
-                           const ml_lifetimes *lifetimes, const ml_lifetime *life);
+/* Of a stream, the first block that a forward makes for ever with the size of cuBLASLt's
+ * workspace: each stream has one, and a tensor may have that size. */
+typedef struct ml_light_workspace {
+    uint64_t stream;
+    size_t event; /* its allocation */
+} ml_light_workspace;
 
-/* Whether LIFE has the size of the states of cuDNN's random numbers for dropout, which a
- * recurrent network of torch makes for ever: some bytes for each thread of the device. */
-bool ml_workspace_is_generators(const ml_recording *recording, const ml_events *events,
-                                const ml_lifetime *life);
+/* What tells the workspaces that their size alone does not tell. */
+typedef struct ml_workspaces {
+    const ml_recording *recording; /* borrowed */
+    const ml_lifetimes *lifetimes; /* borrowed */
+    ml_light_workspace *list;      /* owned; one for each stream */
+    size_t count;
+    size_t capacity;
+} ml_workspaces;
+
+/* One walk over the marks of DEVICE, whose LIFETIMES these are.  0 or ML_ENOMEM; call
+ * ml_workspaces_fini in any case. */
+int ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
+                       const ml_recording *recording, size_t device,
+                       const ml_lifetimes *lifetimes);
+void ml_workspaces_fini(ml_workspaces *of);
+
+/* Whether LIFE, which a forward made, is cuBLASLt's; or has the size of the states of
+ * cuDNN's random numbers for dropout, which a recurrent network of torch makes for ever:
+ * some bytes for each thread of the device. */
+bool ml_workspaces_hold(const ml_workspaces *of, const ml_lifetime *life);
 
 #endif

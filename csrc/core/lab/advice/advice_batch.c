@@ -13,14 +13,6 @@ typedef struct scaler {
     ml_trial_options options;
 } scaler;
 
-static int
-compare_sizes(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void
 find_weights(scaler *s)
 {
@@ -32,7 +24,7 @@ find_weights(scaler *s)
             s->weights[s->weight_count++] = bytes / 2;
         }
     }
-    qsort(s->weights, s->weight_count, sizeof(uint64_t), compare_sizes);
+    qsort(s->weights, s->weight_count, sizeof(uint64_t), ml_compare_u64);
 }
 
 static bool
@@ -48,7 +40,7 @@ does_scale(const scaler *s, size_t demand)
     return kind && of->cause.phase != ML_PHASE_OPTIMIZER &&
            !ml_demand_is_workspace_of_product(asked) &&
            bsearch(&asked->bytes, s->weights, s->weight_count, sizeof(uint64_t),
-                   compare_sizes) == NULL;
+                   ml_compare_u64) == NULL;
 }
 
 static uint64_t

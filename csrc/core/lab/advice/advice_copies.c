@@ -37,14 +37,6 @@ typedef struct item {
     uint64_t bytes;
 } item;
 
-static int
-compare_u64(const void *a, const void *b)
-{
-    const uint64_t *x = a;
-    const uint64_t *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 /* By line, then birth. */
 static int
 compare_items(const void *a, const void *b)
@@ -153,7 +145,7 @@ find_sizes(const ml_advice_case *it, const modules *m, sizes *s)
         }
     }
     if (s->count != 0) {
-        qsort(s->list, s->count, sizeof(uint64_t), compare_u64);
+        qsort(s->list, s->count, sizeof(uint64_t), ml_compare_u64);
     }
     return 0;
 }

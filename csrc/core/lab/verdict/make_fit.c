@@ -14,12 +14,12 @@ static int
 find_batch(const finder *f, const ml_remainder *remainder, uint32_t *batch)
 {
     uint32_t good = 0;
-    uint32_t bad = f->out->batch_whole;
-    while (bad - good > 1 && bad - good > f->out->batch_whole / ML_FIT_PARTS) {
+    uint32_t whole = ml_make_fit_whole(f->out);
+    uint32_t bad = whole;
+    while (bad - good > 1 && bad - good > whole / ML_FIT_PARTS) {
         uint32_t middle = good + (bad - good) / 2;
         ml_trial_result result;
-        int error = ml_remainder_try(remainder, &f->options, middle,
-                                     f->out->batch_whole, &result);
+        int error = ml_remainder_try(remainder, &f->options, middle, whole, &result);
         if (error < 0) {
             return error;
         }
@@ -97,7 +97,7 @@ read_notes(const ml_recording *recording, ml_make_fit *out)
             note->values[0] <= UINT32_MAX) {
             memcpy(out->batch_name, name.bytes, name.length);
             out->batch_name[name.length] = 0;
-            out->batch_number = note->values[0];
+            out->batch_number = (uint32_t)note->values[0];
         }
         else if (note->kind == ML_NOTE_PROGRAM) {
             out->program = name;
@@ -160,9 +160,7 @@ ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out)
     *out = (ml_make_fit){.memory_bytes = it->memory_bytes,
                          .failed = it->failed != ML_NO_EVENT};
     read_notes(it->recording, out);
-    out->batch_whole =
-        out->batch_number != 0 ? (uint32_t)out->batch_number : ML_FIT_PARTS;
-    out->batch_safe = out->batch_most = out->batch_whole;
+    out->batch_safe = out->batch_most = ml_make_fit_whole(out);
     finder f = {.it = it, .options = it->options, .out = out};
     f.options.memory_bytes = it->memory_bytes;
     f.options.go_on = false;

@@ -24,14 +24,12 @@ typedef struct ml_make_fit {
     bool state_assumed;
     uint64_t needs_least; /* reserved bytes that the whole run needs */
     uint64_t needs_most;
-    /* The largest batch that fits, with much and with little assumed, where the recorded
-     * one is BATCH_WHOLE: its number, so that only whole samples are tried, else
-     * ML_FIT_PARTS.  The true limit lies between.  Without a failed request: the recorded. */
+    /* The largest batch that fits, with much and with little assumed, in parts of the
+     * recorded one, ml_make_fit_whole().  The true limit lies between.  Without a failed request: the recorded. */
     uint32_t batch_safe;
     uint32_t batch_most;
-    uint32_t batch_whole;
     /* from the program's arguments; 0: not there */
-    uint64_t batch_number;
+    uint32_t batch_number;
     char batch_name[64];
     ml_string program;  /* and its arguments, for a shell; borrowed; empty: not known */
     uint64_t gpu_bytes; /* of the whole GPU; 0: not known */
@@ -45,6 +43,14 @@ typedef struct ml_make_fit {
 
 /* Percent: a batch is named if the largest that may fit is no more above it. */
 #define ML_FIT_AGREES 15
+
+/* The recorded batch in the parts of batch_safe: where its number is known these are
+ * samples, so that only whole ones are tried. */
+static inline uint32_t
+ml_make_fit_whole(const ml_make_fit *fit)
+{
+    return fit->batch_number != 0 ? fit->batch_number : ML_FIT_PARTS;
+}
 
 /* With the memory of IT; 0 or ML_E*. */
 int ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out);

@@ -25,8 +25,8 @@ does_scale(const ml_remainder_builder *b, size_t i, const uint64_t *weights,
         of->verdict.category == ML_CATEGORY_GRADIENT ||
         of->cause.phase == ML_PHASE_OPTIMIZER || demand->born == ML_NO_EVENT ||
         ml_demand_is_workspace_of_product(demand) ||
-        bsearch(&demand->bytes, weights, count, sizeof(uint64_t),
-                ml_remainder_compare_sizes) != NULL) {
+        bsearch(&demand->bytes, weights, count, sizeof(uint64_t), ml_compare_u64) !=
+            NULL) {
         return false;
     }
     if (it->stages[demand->born] != ML_STAGE_LOADING) {
@@ -61,7 +61,7 @@ take_sizes(ml_remainder_builder *b, uint64_t **weights, size_t *count)
     if (*weights == NULL) {
         return ML_ENOMEM;
     }
-    qsort(*weights, *count, sizeof(uint64_t), ml_remainder_compare_sizes);
+    qsort(*weights, *count, sizeof(uint64_t), ml_compare_u64);
     return 0;
 }
 

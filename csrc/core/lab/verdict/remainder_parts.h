@@ -40,14 +40,6 @@ ml_remainder_is_kept(unsigned category)
            category == ML_CATEGORY_WORKSPACE || category == ML_CATEGORY_COMMUNICATION;
 }
 
-static inline int
-ml_remainder_compare_sizes(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* What FACT says; what is not known is so where much is assumed. */
 static inline bool
 ml_remainder_holds(const ml_remainder_builder *b, uint8_t fact)

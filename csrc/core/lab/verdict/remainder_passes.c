@@ -56,8 +56,8 @@ find_missing(const ml_remainder_builder *b, uint64_t **sizes, size_t *count)
             there[m++] = out->workload->demands[i].bytes;
         }
     }
-    qsort(parameters, n, sizeof(uint64_t), ml_remainder_compare_sizes);
-    qsort(there, m, sizeof(uint64_t), ml_remainder_compare_sizes);
+    qsort(parameters, n, sizeof(uint64_t), ml_compare_u64);
+    qsort(there, m, sizeof(uint64_t), ml_compare_u64);
     *count = 0;
     for (size_t i = 0, j = 0; i < n; i++) {
         while (j < m && there[j] < parameters[i]) {

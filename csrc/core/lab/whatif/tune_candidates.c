@@ -140,14 +140,6 @@ ml_candidate_find(const ml_tuner *t, const uint8_t at[KNOB_COUNT])
 /* ---- What trials before say ---- */
 
 static int
-compare_sizes(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static int
 find_sizes(ml_tuner *t)
 {
     const ml_workload *workload = t->tune->whatif->workload;
@@ -164,7 +156,7 @@ find_sizes(ml_tuner *t)
         t->sizes[count++] = workload->marks[i].bytes;
     }
     if (count > 1) {
-        qsort(t->sizes, count, sizeof(uint64_t), compare_sizes);
+        qsort(t->sizes, count, sizeof(uint64_t), ml_compare_u64);
     }
     for (size_t i = 0; i < count; i++) {
         if (t->size_count == 0 || t->sizes[t->size_count - 1] != t->sizes[i]) {

@@ -56,8 +56,8 @@ ml_remedy_cost(unsigned kind)
 static void
 put_factor(ml_buffer *out, const ml_make_fit *fit, uint32_t batch)
 {
-    uint64_t hundredths =
-        ((uint64_t)batch * 100 + fit->batch_whole / 2) / fit->batch_whole;
+    uint32_t whole = ml_make_fit_whole(fit);
+    uint64_t hundredths = ((uint64_t)batch * 100 + whole / 2) / whole;
     ml_markup_unsigned(out, hundredths / 100);
     ml_markup(out, hundredths % 100 < 10 ? ".0" : ".");
     ml_markup_unsigned(out, hundredths % 100);

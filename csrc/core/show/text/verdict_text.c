@@ -361,6 +361,18 @@ put_line(ml_buffer *out, ml_buffer *line)
     ml_buffer_fini(line);
 }
 
+/* What PUT writes of FIT, if that is anything. */
+static void
+put_fit_line(ml_buffer *out, void (*put)(ml_buffer *, const ml_make_fit *),
+             const ml_make_fit *fit)
+{
+    ml_buffer line = {0};
+    put(&line, fit);
+    if (line.length != 0 || line.error != 0) {
+        put_line(out, &line);
+    }
+}
+
 void
 ml_verdict_json(ml_buffer *out, const ml_verdict_words *words)
 {
@@ -370,12 +382,9 @@ ml_verdict_json(ml_buffer *out, const ml_verdict_words *words)
         ml_verdict_finding(&line, words, i);
         put_line(out, &line);
     }
-    for (int batch = 1; batch >= 0 && words->verdict->has_fit; batch--) {
-        ml_buffer line = {0};
-        (batch ? ml_fit_put_batch : ml_fit_put_chosen)(&line, &words->verdict->fit);
-        if (line.length != 0) {
-            put_line(out, &line);
-        }
+    if (words->verdict->has_fit) {
+        put_fit_line(out, ml_fit_put_batch, &words->verdict->fit);
+        put_fit_line(out, ml_fit_put_chosen, &words->verdict->fit);
     }
     for (size_t i = 0; i < words->verdict->change_count; i++) {
         ml_buffer line = {0};

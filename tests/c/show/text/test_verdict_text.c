@@ -263,8 +263,7 @@ check_batch(const ml_make_fit *fit, const char *want)
 static void
 test_the_batch_that_fits(void)
 {
-    ml_make_fit fit = {
-        .batch_safe = 900, .batch_most = 900, .batch_whole = ML_FIT_PARTS};
+    ml_make_fit fit = {.batch_safe = 900, .batch_most = 900};
     check_batch(&fit, "");
     fit.failed = fit.batch_named = true;
     /* 900 of 1,024. */
@@ -273,7 +272,6 @@ test_the_batch_that_fits(void)
                         .batch_named = true,
                         .batch_safe = 33,
                         .batch_most = 34,
-                        .batch_whole = 40,
                         .batch_number = 40,
                         .batch_name = "--batch-size"};
     check_batch(&fit, "The batch that fits: --batch-size 33 (0.83 times this one), "
