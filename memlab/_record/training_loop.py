@@ -8,6 +8,7 @@ from __future__ import annotations
 import dis
 import inspect
 import itertools
+import re
 import sys
 import threading
 
@@ -17,26 +18,35 @@ if TYPE_CHECKING:
     from types import FrameType
 
 UNKNOWN, NO, YES = 0, 1, 2
+# Of what the program does with a model's result: means and sums alone; a loss over classes; one
+# element by element that keeps nothing.
+REDUCES, CLASSES, ELEMENTS = 1, 2, 3
 # Callers that are looked at: libraries that train for a program are some calls deep.
 _MOST_FRAMES = 200
-_LOSSES = {"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"}
+_OF_CLASSES = {"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"}
+_OF_ELEMENTS = {
+    *("mse_loss", "smooth_l1_loss", "huber_loss"),
+    *("MSELoss", "SmoothL1Loss", "HuberLoss"),
+}
+_BESIDE_CALLS = ("PRECALL", "CACHE")
+_CALLS = ("CALL", "CALL_METHOD", "CALL_FUNCTION")
 _STORES = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL")
 
 
 def facts() -> tuple[int, int, int, int]:
     """(whether gradients live while the next forward runs, whether what the module call under
-    way returns lives on into it, bytes of what was returned before and does, whether a loss
-    over classes follows), UNKNOWN, NO or YES each but the bytes."""
+    way returns lives on into it, bytes of what was returned before and does, what loss
+    follows), UNKNOWN, NO or YES each but the bytes and the loss."""
     for thread in _threads():
         frames = list(itertools.islice(_outwards(thread), _MOST_FRAMES))
         for place, frame in enumerate(frames):
-            if "backward" not in frame.f_code.co_names:
+            if "backward" not in frame.f_code.co_names or _is_torchs(frame):
                 continue
             part = _Part(frame)
             if "backward" in part.names:
                 called = frames[place - 1] if place else None
                 gradients = _gradients(part, frames[place + 1 :])
-                return gradients, *_outputs(part, called), _loss(part)
+                return gradients, *_outputs(part, called), _loss(part, frames[:place])
     return UNKNOWN, UNKNOWN, 0, UNKNOWN
 
 
@@ -58,7 +68,7 @@ class _Part:
     under way, else all of it."""
 
     def __init__(self, frame: FrameType) -> None:
-        code = list(dis.get_instructions(frame.f_code))
+        code = [c for pair in dis.get_instructions(frame.f_code) for c in _simple(pair)]
         self.frame = frame
         self.at = frame.f_lasti
         self.begin, self.end = code[0].offset, code[-1].offset
@@ -86,6 +96,30 @@ class _Part:
                     return False
         return True
 
+    def reduces(self, call: int) -> bool:
+        """Whether the result of the call there goes into nothing but its mean or sum."""
+        steps = [c for c in self.code if c.offset > call and c.opname not in _BESIDE_CALLS]
+        results, reduced = set(), False
+        for step, after in zip(steps, steps[1:]):
+            if "zero_grad" in (step.argval, after.argval) or step.opname == "POP_TOP":
+                continue
+            if _is_attribute(step):
+                whole = after.opname in _CALLS and not after.arg
+                if step.argval == "backward":
+                    return reduced
+                if not reduced and not (step.argval in ("mean", "sum") and whole):
+                    return False
+                reduced = True
+            elif step.opname in _STORES and not reduced:
+                results.add(step.argval)
+            elif step.opname.startswith("LOAD"):
+                # Before the reduction nothing but the result is read, and after it all but that.
+                if (step.argval in results) == reduced:
+                    return False
+            elif not reduced and step.opname not in _CALLS and step.opname not in _STORES:
+                return False
+        return False
+
     def returns_nothing(self) -> bool:
         pairs = zip(self.code, self.code[1:])
         return all(b.opname != "RETURN_VALUE" or a.opname == "LOAD_CONST" for a, b in pairs)
@@ -94,6 +128,14 @@ class _Part:
         """The names that a pass leaves with a value."""
         stored = {c.argval for c in self.code if c.opname in _STORES}
         return stored - {c.argval for c in self.code if c.opname.startswith("DELETE")}
+
+
+def _simple(step):
+    """STEP, or the two instructions that CPython 3.13 makes one of."""
+    if not isinstance(step.argval, tuple):
+        return [step]
+    opnames = re.findall("(?:LOAD|STORE)_FAST", step.opname)
+    return [step._replace(opname=o, argval=a) for o, a in zip(opnames, step.argval)]
 
 
 def _is_jump(step):
@@ -147,13 +189,32 @@ def _outputs(part, called):
     return now, sum(storages.values())
 
 
-def _loss(part):
-    """Whether a loss over classes follows: by its name, or by what a name stands for."""
+def _loss(part, inner):
+    """What loss follows: by its name here or in a function under way, INNER, by what a name
+    stands for, or by the code."""
     named = {c.argval for c in part.code if c.opname.startswith("LOAD")}
-    found = not _LOSSES.isdisjoint(map(str, named))
     names = {name for name in named if isinstance(name, str)}
-    kinds = {type(value).__name__ for value in _values(part.frame, names)}
-    return YES if found or not _LOSSES.isdisjoint(kinds) else UNKNOWN
+    found = names | {type(value).__name__ for value in _values(part.frame, names)}
+    found.update(*(frame.f_code.co_names for frame in inner if not _is_torchs(frame)))
+    if not _OF_CLASSES.isdisjoint(found):
+        return CLASSES
+    if not _OF_ELEMENTS.isdisjoint(found):
+        return ELEMENTS
+    return REDUCES if any(map(part.reduces, _model_calls(part))) else UNKNOWN
+
+
+def _model_calls(part):
+    """Where the call under way stands, and calls of modules by a name: a backward pass comes
+    behind these."""
+    import torch
+
+    yield part.at
+    steps = [c for c in part.code if c.opname not in (*_BESIDE_CALLS, "PUSH_NULL")]
+    for i, step in enumerate(steps):
+        loads = steps[max(i - 1 - (step.arg or 0), 0) : i] if step.opname in _CALLS else []
+        if loads and all(c.opname.startswith("LOAD") and not _is_attribute(c) for c in loads):
+            if any(isinstance(v, torch.nn.Module) for v in _values(part.frame, {loads[0].argval})):
+                yield step.offset
 
 
 def _is_torchs(frame):
@@ -169,10 +230,11 @@ def _is_module_call(frame):
 
 
 def _values(frame, names):
-    """The values that NAMES have in FRAME."""
+    """The values that NAMES have in FRAME, as variables or, in a function, as globals."""
     optimized = frame.f_code.co_flags & inspect.CO_OPTIMIZED
     values = frame.f_locals
-    found = [values[name] for name in names if name in values]
+    known = [values if name in values else frame.f_globals for name in names]
+    found = [where[name] for where, name in zip(known, names) if name in where]
     if optimized and sys.version_info < (3, 13):
         # A copy, which the frame would keep.
         values.clear()

@@ -8,6 +8,8 @@ from memlab._files.words import without_secrets  # noqa: E402
 from memlab._record import training_loop  # noqa: E402
 
 NO, YES, UNKNOWN = training_loop.NO, training_loop.YES, training_loop.UNKNOWN
+REDUCES, CLASSES = training_loop.REDUCES, training_loop.CLASSES
+ELEMENTS = training_loop.ELEMENTS
 
 
 class Watched(torch.nn.Module):
@@ -127,25 +129,25 @@ def in_a_library():
 
 
 @pytest.mark.parametrize(
-    ("program", "gradients", "output", "classes"),
+    ("program", "gradients", "output", "loss"),
     [
-        (zeroed_before, NO, NO, UNKNOWN),
-        (zeroed_after, NO, YES, YES),
-        (zeroed_between, YES, NO, UNKNOWN),
-        (accumulated, YES, NO, UNKNOWN),
-        (zeroed_at_times, UNKNOWN, NO, UNKNOWN),
-        (not_zeroed_at_first, UNKNOWN, NO, UNKNOWN),
-        (skipped_at_times, UNKNOWN, NO, UNKNOWN),
-        (set_to_zero, UNKNOWN, NO, UNKNOWN),
-        (in_a_function, NO, NO, UNKNOWN),
-        (returned, NO, UNKNOWN, UNKNOWN),
+        (zeroed_before, NO, NO, REDUCES),
+        (zeroed_after, NO, YES, CLASSES),
+        (zeroed_between, YES, NO, REDUCES),
+        (accumulated, YES, NO, REDUCES),
+        (zeroed_at_times, UNKNOWN, NO, REDUCES),
+        (not_zeroed_at_first, UNKNOWN, NO, REDUCES),
+        (skipped_at_times, UNKNOWN, NO, REDUCES),
+        (set_to_zero, UNKNOWN, NO, REDUCES),
+        (in_a_function, NO, NO, REDUCES),
+        (returned, NO, UNKNOWN, REDUCES),
         (in_a_library, NO, UNKNOWN, UNKNOWN),
     ],
 )
-def test_what_lives_on(program, gradients, output, classes):
+def test_what_lives_on(program, gradients, output, loss):
     net.told.clear()
     program()
-    assert set(net.told) == {(gradients, output, 0, classes)}
+    assert set(net.told) == {(gradients, output, 0, loss)}
 
 
 def test_a_criterion_is_known_by_its_class():
@@ -192,3 +194,103 @@ def test_keys_and_passwords_are_left_out():
         "--lr", "1", "--hf-token", "...", "--api_key=...", "--tokens", "8", "--password"
     ]  # fmt: skip
     assert without_secrets(["--use-auth", "--batch", "4"]) == ["--use-auth", "--batch", "4"]
+
+
+def mean_squared():
+    out = net(x)
+    torch.nn.functional.mse_loss(out, torch.zeros_like(out)).backward()
+
+
+def squared():
+    net(x).square().mean().backward()
+
+
+def divided():
+    loss = net(x).sum() / 4
+    loss.backward()
+
+
+def of_a_row():
+    net(x).mean(0).square().sum().backward()
+
+
+def read_again():
+    out = net(x)
+    mean = out.mean()
+    (out - mean).abs().sum().backward()
+
+
+def added():
+    (net(x) + x.sum()).mean().backward()
+
+
+@pytest.mark.parametrize(
+    ("program", "loss"),
+    [
+        (mean_squared, ELEMENTS),
+        (squared, UNKNOWN),
+        (divided, REDUCES),
+        (of_a_row, UNKNOWN),
+        (read_again, UNKNOWN),
+        (added, UNKNOWN),
+    ],
+)
+def test_what_loss_follows(program, loss):
+    net.told.clear()
+    program()
+    assert {fact[3] for fact in net.told} == {loss}
+
+
+def test_a_loss_in_the_models_own_forward():
+    class WithLoss(torch.nn.Module):
+        def forward(self, x):
+            out = net(x)
+            return out, torch.nn.functional.cross_entropy(out, y)
+
+    net.told.clear()
+    out, loss = WithLoss()(x)
+    loss.backward()
+    assert net.told[0][3] == CLASSES
+
+
+class Asks(torch.autograd.Function):
+    """Asks in its backward pass."""
+
+    @staticmethod
+    def forward(_context, x):
+        return x * 1
+
+    @staticmethod
+    def backward(_context, gradient):
+        net.told.append(training_loop.facts())
+        return gradient
+
+
+class AsksBack(torch.nn.Module):
+    def forward(self, x):
+        return Asks.apply(net(x))
+
+
+asks_back = AsksBack()
+
+
+def reduced_before():
+    asks_back(x).mean().backward()
+
+
+def squared_before():
+    asks_back(x).square().mean().backward()
+
+
+def classes_before():
+    torch.nn.functional.cross_entropy(asks_back(x), y).backward()
+
+
+@pytest.mark.parametrize(
+    ("program", "loss"),
+    [(reduced_before, REDUCES), (squared_before, UNKNOWN), (classes_before, CLASSES)],
+)
+def test_what_loss_a_backward_pass_is_of(program, loss):
+    net.told.clear()
+    program()
+    assert net.told[-1][3] == loss

@@ -14,8 +14,8 @@ from memlab._files import load
 FOLDER = PROGRAMS / "ooms"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 GPU = "rtx4090"
-# What torch raises where no engine of cuDNN gets its workspace.
-_NO_ENGINE = "unable to find an engine"
+# What torch raises where its allocator, cuDNN's engines or cuBLAS get no memory.
+_OUT = ("OutOfMemoryError", "unable to find an engine", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 def batch_of(name):
@@ -36,7 +36,7 @@ def fits(name, batch, folder, variables=None):
         env={**_shared(name, folder), **(variables or {})},
         gpu=GPU,
     )
-    out = "OutOfMemoryError" in done.stderr or _NO_ENGINE in done.stderr
+    out = any(text in done.stderr for text in _OUT)
     assert done.returncode == 0 or out, done.stderr[-2000:]
     return done.returncode == 0
 

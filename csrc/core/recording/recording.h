@@ -132,7 +132,7 @@ typedef struct ml_annotation {
     XX(BATCH, 11, "batch") \
     /* The loop that trains, each enum ml_loop_fact: whether gradients live while the next \
      * forward runs; whether what the module under way returns does.  Then bytes of what was \
-     * returned before and does, and a fact again: a loss over classes follows. */ \
+     * returned before and does, and enum ml_loop_loss: what follows. */ \
     XX(LOOP, 12, "loop") \
     /* The program and its arguments, as a shell takes them. */ \
     XX(PROGRAM, 13, "program")
@@ -141,6 +141,14 @@ enum ml_loop_fact {
     ML_LOOP_UNKNOWN = 0,
     ML_LOOP_NO = 1,
     ML_LOOP_YES = 2
+};
+
+/* What the program makes of the model's result before the backward pass. */
+enum ml_loop_loss {
+    ML_LOSS_UNKNOWN = 0,
+    ML_LOSS_REDUCES = 1,  /* its mean or sum */
+    ML_LOSS_CLASSES = 2,  /* a loss over classes, which keeps as much as the result */
+    ML_LOSS_ELEMENTS = 3  /* a loss element by element, which keeps nothing */
 };
 
 enum ml_note_kind {

@@ -204,7 +204,7 @@ read_loop(ml_remainder_builder *b)
             b->gradients_live = (uint8_t)note->values[0];
             b->output_lives = (uint8_t)note->values[1];
             b->outputs_living = note->values[2];
-            b->loss_of_classes = (uint8_t)note->values[3];
+            b->loss = (uint8_t)note->values[3];
         }
         else if (note->kind == ML_NOTE_BATCH) {
             b->batch = note->values[0];

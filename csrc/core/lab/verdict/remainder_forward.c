@@ -308,17 +308,52 @@ add_cast(ml_remainder_builder *b, uint64_t bytes, size_t like)
     return ml_remainder_add(b, 2 * bytes, like, true, ML_REST_PASS, NULL);
 }
 
-/* A loss over classes, of logits of BYTES, keeps the logarithms of their probabilities; in 16
- * bits their cast to float32 besides. */
+/* Whether there is a loss of KIND; one that is not known is of any where much is assumed. */
+static bool
+has_loss(const ml_remainder_builder *b, enum ml_loop_loss kind)
+{
+    return b->loss == kind || (b->much && b->loss == ML_LOSS_UNKNOWN);
+}
+
+/* The loss of a result of BYTES.  Over classes it keeps the logarithms of their probabilities;
+ * in 16 bits their cast to float32 besides.  Element by element it makes a block that its mean
+ * frees. */
 static int
 add_loss(ml_remainder_builder *b, uint64_t bytes, size_t like)
 {
-    if (!ml_remainder_holds(b, b->loss_of_classes)) {
-        return 0;
-    }
+    b->guessed = b->much && b->loss == ML_LOSS_UNKNOWN;
     b->now++;
-    int error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, NULL);
-    return error == 0 && is_autocast(b) ? add_cast(b, bytes, like) : error;
+    int error = 0;
+    if (has_loss(b, ML_LOSS_CLASSES)) {
+        error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, NULL);
+        error = error == 0 && is_autocast(b) ? add_cast(b, bytes, like) : error;
+    }
+    if (error == 0 && has_loss(b, ML_LOSS_ELEMENTS)) {
+        size_t brief = 0;
+        error = ml_remainder_add(b, bytes, like, true, ML_REST_BRIEF, &brief);
+        if (error == 0) {
+            ml_remainder_free_at(b, brief, ++b->now);
+        }
+    }
+    return error;
+}
+
+/* The last block that the instance of OF before the current one kept; the failed request: none
+ * ended. */
+static size_t
+result_of(const ml_remainder_builder *b, const family *of)
+{
+    const ml_demand *demands = b->out->workload->demands;
+    size_t last = b->out->recorded;
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        if (is_of_pass(b, i) && b->out->items[i].scales &&
+            demands[i].born >= of->previous && demands[i].born < of->first &&
+            demands[i].freed == ML_NO_EVENT &&
+            (last == b->out->recorded || demands[i].born > demands[last].born)) {
+            last = i;
+        }
+    }
+    return last;
 }
 
 /* Whether the pass has convolutions: rows say nothing of what these make. */
@@ -366,14 +401,16 @@ finish_others(ml_remainder_builder *b, const family *of)
         uint64_t bytes = made_of(b->out->workload->demands[i].bytes, rows, width);
         b->out->forward += bytes;
         error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, &b->returned);
-        error = error == 0 ? add_loss(b, bytes, like) : error;
         b->now++;
     }
     b->out->modules += others;
     if (others > MOST_OTHERS || (others != 0 && (rows == 0 || convolves(b)))) {
         b->out->untold |= 1u << ML_UNTOLD_MODULES;
     }
-    return error;
+    size_t result = b->returned != 0 ? b->returned : result_of(b, of);
+    return error == 0 ? add_loss(b, b->out->workload->demands[result].bytes,
+                                 b->returned != 0 ? like : result)
+                      : error;
 }
 
 /* In a module that is of no family: it is the last one, and what it asked for its result, or
@@ -395,11 +432,17 @@ finish_last(ml_remainder_builder *b, uint32_t failed)
     return known ? add_loss(b, bytes, out->recorded) : 0;
 }
 
-/* After the modules: a loss, which may cast what it asked for last, or have asked for the cast. */
+/* After the modules: a loss, which may cast what it asked for last, or have asked for the cast.
+ * What one asks for element by element goes with its mean. */
 static int
 finish_loss(ml_remainder_builder *b)
 {
     ml_remainder *out = b->out;
+    if (b->loss == ML_LOSS_ELEMENTS) {
+        out->items[out->recorded].kind = ML_REST_BRIEF;
+        ml_remainder_free_at(b, out->recorded, ++b->now);
+        return 0;
+    }
     uint64_t bytes = out->workload->demands[out->recorded].bytes;
     uint64_t returned = 0;
     for (size_t i = 0; i < out->recorded; i++) {
@@ -408,7 +451,7 @@ finish_loss(ml_remainder_builder *b)
             returned = out->workload->demands[i].bytes;
         }
     }
-    if (!ml_remainder_holds(b, b->loss_of_classes) || !is_autocast(b)) {
+    if (!has_loss(b, ML_LOSS_CLASSES) || !is_autocast(b)) {
         return 0;
     }
     b->casts = bytes == 2 * returned;

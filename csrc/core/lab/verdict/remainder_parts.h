@@ -17,11 +17,12 @@ typedef struct ml_remainder_builder {
     size_t anew_until;
     bool much;
     bool casts;    /* the loss ends with a cast to float32 */
+    bool guessed;  /* the loss is not known, and its backward pass follows */
     uint8_t stage; /* enum ml_stage of the request that failed */
     /* As ML_NOTE_LOOP: each enum ml_loop_fact, and bytes. */
     uint8_t gradients_live;
     uint8_t output_lives;
-    uint8_t loss_of_classes;
+    uint8_t loss; /* enum ml_loop_loss */
     uint64_t outputs_living;
     uint64_t batch; /* of ML_NOTE_BATCH; 0: none */
 } ml_remainder_builder;

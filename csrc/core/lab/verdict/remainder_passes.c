@@ -6,6 +6,9 @@
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
 
+/* Blocks of the result's size in the backward pass of a loss that is not known: pow's has its
+ * gradient, the power, its multiple and their product at once. */
+#define LOSS_BLOCKS 4
 /* State bytes per parameter byte, of Adam and similar optimizers. */
 #define ADAM 2
 
@@ -129,6 +132,35 @@ takes_workspaces(const ml_remainder_builder *b)
     return false;
 }
 
+/* In the backward pass of a loss that is not known: its blocks that are still to come, each of
+ * the size that failed. */
+static int
+finish_loss_backward(ml_remainder_builder *b)
+{
+    const ml_remainder *out = b->out;
+    ml_cause cause = ml_causes_of(b->it->causes, b->it->device, out->failed);
+    bool of_loss = b->stage == ML_STAGE_BACKWARD && cause.module == 0;
+    if (!of_loss || !b->much || b->loss != ML_LOSS_UNKNOWN) {
+        return 0;
+    }
+    uint64_t bytes = out->workload->demands[out->recorded].bytes;
+    unsigned there = 0;
+    for (size_t i = 0; i <= out->recorded; i++) {
+        there += is_in_flight(b, i) && ml_remainder_is_live(out, i) &&
+                 out->workload->demands[i].bytes == bytes;
+    }
+    int error = 0;
+    for (; there < LOSS_BLOCKS && error == 0; there++) {
+        size_t brief = 0;
+        error = ml_remainder_add(b, bytes, out->recorded,
+                                 out->items[out->recorded].scales, ML_REST_BRIEF, &brief);
+        if (error == 0) {
+            ml_remainder_free_at(b, brief, b->now + 1);
+        }
+    }
+    return error;
+}
+
 int
 ml_remainder_backward(ml_remainder_builder *b)
 {
@@ -138,7 +170,10 @@ ml_remainder_backward(ml_remainder_builder *b)
     }
     uint64_t *sizes;
     size_t count;
-    int error = find_missing(b, &sizes, &count);
+    int error = finish_loss_backward(b);
+    if (error == 0) {
+        error = find_missing(b, &sizes, &count);
+    }
     if (error < 0) {
         return error;
     }
@@ -183,7 +218,8 @@ ml_remainder_backward(ml_remainder_builder *b)
         unsigned come = begins || b->much ? 1 : 0;
         come += b->much && is_of_program(b, i - 1) ? 1 : 0;
         come = first || of_cast ? 0 : come;
-        begins = first = of_cast = false;
+        come = b->guessed ? LOSS_BLOCKS - 1 : come;
+        begins = first = of_cast = b->guessed = false;
         for (unsigned j = 0; j <= come && error == 0; j++) {
             size_t brief = 0;
             error = ml_remainder_add(b, bytes, i - 1, out->items[i - 1].scales,

@@ -14,6 +14,7 @@ train_and_run_out(uint64_t live)
     run_out(2, 100, 20);
     note(ML_NOTE_OPTIMIZER, "SGD", 0, 80 * MIB);
     note(ML_NOTE_LOOP, "", live, ML_LOOP_NO);
+    s.notes[s.recording->note_count - 1].values[3] = ML_LOSS_REDUCES;
 }
 
 static void

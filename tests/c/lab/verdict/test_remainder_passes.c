@@ -252,7 +252,7 @@ test_what_each_pass_leaves_is_growth(void)
 static void
 test_a_loss_in_16_bits_casts_to_float32(void)
 {
-    for (int classes = ML_LOOP_NO; classes <= ML_LOOP_YES; classes++) {
+    for (int classes = ML_LOSS_REDUCES; classes <= ML_LOSS_CLASSES; classes++) {
         begin();
         parameter("head", 10);
         uint32_t head = in_module("head");
@@ -271,12 +271,83 @@ test_a_loss_in_16_bits_casts_to_float32(void)
             const ml_remainder_item *item = &little.items[i];
             cast += item->kind == ML_REST_PASS ? little.workload->demands[i].bytes : 0;
         }
-        CHECK_UINT(cast, classes == ML_LOOP_YES ? 80 * MIB : 0);
+        CHECK_UINT(cast, classes == ML_LOSS_CLASSES ? 80 * MIB : 0);
         /* 10, 5, 40 and 40; with the cast 80, and its gradient; without, the result's gradient
          * and the one that it makes, of 40. */
         CHECK_UINT(peak_of(&little, &it) / MIB,
-                   95 + (classes == ML_LOOP_YES ? 160 : 80));
+                   95 + (classes == ML_LOSS_CLASSES ? 160 : 80));
         end(&little, &it);
+        sample_end(&s);
+    }
+}
+
+/* Three layers of 100 MiB with parameters of 20; memory ends in the second.  What the loss of the
+ * last one's result takes in each case, where little and where much is assumed. */
+static void
+test_a_loss_behind_the_last_layer(void)
+{
+    static const struct {
+        int loss;
+        bool much;
+        unsigned peak;
+    } cases[] = {
+        /* 60 and 300, the result's gradient and the one that it makes. */
+        {ML_LOSS_REDUCES, false, 560},
+        {ML_LOSS_ELEMENTS, false, 560},
+        {ML_LOSS_UNKNOWN, false, 560},
+        {ML_LOSS_CLASSES, false, 660},
+        /* What it keeps, and four of its backward pass. */
+        {ML_LOSS_UNKNOWN, true, 860},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        begin();
+        for (unsigned k = 0; k < 3; k++) {
+            parameter(layers[k], 20);
+        }
+        take(100, in_module(layers[0]), 0);
+        event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, in_module(layers[1]));
+        note(ML_NOTE_OPTIMIZER, "SGD", 0, 60 * MIB);
+        note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+        s.notes[s.recording->note_count - 1].values[3] = (uint64_t)cases[i].loss;
+        ml_advice_case it;
+        ml_remainder rest;
+        find(&rest, &it, cases[i].much);
+        CHECK_UINT(rest.untold, 0);
+        CHECK_UINT(peak_of(&rest, &it) / MIB, cases[i].peak);
+        end(&rest, &it);
+        sample_end(&s);
+    }
+}
+
+/* Three layers of 100 MiB with parameters of 20.  Memory ends in the loss: at the block of one
+ * element by element, which its mean frees, or at the second of the backward pass of one that is
+ * not known, which has four. */
+static void
+test_memory_ends_in_the_loss(void)
+{
+    for (int backward = 0; backward <= 1; backward++) {
+        begin();
+        for (unsigned k = 0; k < 3; k++) {
+            parameter(layers[k], 20);
+        }
+        for (unsigned k = 0; k < 3; k++) {
+            take(100, in_module(layers[k]), 0);
+        }
+        if (backward) {
+            take(100, 0, ML_EVENT_BACKWARD);
+        }
+        event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, 0)->flags =
+            backward ? ML_EVENT_BACKWARD : 0;
+        note(ML_NOTE_OPTIMIZER, "SGD", 0, 60 * MIB);
+        note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+        s.notes[s.recording->note_count - 1].values[3] =
+            backward ? ML_LOSS_UNKNOWN : ML_LOSS_ELEMENTS;
+        ml_advice_case it;
+        ml_remainder rest;
+        find(&rest, &it, backward);
+        CHECK_UINT(rest.untold, 0);
+        CHECK_UINT(peak_of(&rest, &it) / MIB, backward ? 760 : 560);
+        end(&rest, &it);
         sample_end(&s);
     }
 }
@@ -299,6 +370,7 @@ test_a_backward_pass_under_way(void)
     event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, 0)->flags = ML_EVENT_BACKWARD;
     note(ML_NOTE_OPTIMIZER, "SGD", 0, 60 * MIB);
     note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+    s.notes[s.recording->note_count - 1].values[3] = ML_LOSS_REDUCES;
     /* 60 of parameters, 300 that wait, what came and what was asked for: when the latter
      * goes on, the others of its layer are gone.  Much: it makes one more before that, and
      * the second layer three, beside its own and the third's gradient. */
