@@ -104,9 +104,10 @@ test-composer: ## Run the callbacks in Composer itself; its torch is another, 5.
 	@PYTHON='$(PYTHON)' tools/setup_composer.sh '$(COMPOSER_VENV)'
 	$(COMPOSER_VENV)/bin/python -m pytest tests/composer $(PYTEST_ARGS)
 
-test-trainers: ## Run memlab beside DeepSpeed, TRL and PEFT themselves
+test-trainers: ## Run memlab beside DeepSpeed, TRL, PEFT, accelerate, Ray and torchtune
 	@PYTHON='$(PYTHON)' tools/setup.sh '$(TRAINERS_VENV)' '$(TORCH)'
-	$(TRAINERS_VENV)/bin/python -m pip install -q deepspeed trl peft datasets
+	$(TRAINERS_VENV)/bin/python -m pip install -q deepspeed trl peft datasets \
+	    'ray[train]' torchtune torchdata torchao==0.9.0
 	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers $(PYTEST_ARGS)
 
 programs: setup ## Run public programs from DIR's checkouts, and try each advice on them

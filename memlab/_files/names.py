@@ -10,6 +10,7 @@ import os
 import re
 import string
 import sys
+import time
 
 from memlab._errors import tell
 
@@ -227,9 +228,11 @@ def require_empty(folder: str, resumed: bool = False) -> None:
     """Raises FileExistsError if FOLDER, or a folder in it, has a file; of a RESUMED
     training, which no file may end, warns instead.
 
-    Names that begin with a dot do not count.
+    Names that begin with a dot do not count.  Nor does, in a run of several ranks, what was
+    written since this process began: a rank that is ahead may have ended its window.
     """
-    found = _first_file(folder)
+    before = _began() if ranks()["world_size"] > 1 else None
+    found = _first_file(folder, before)
     if found is None:
         return
     text = f"{folder} is not empty; {found} exists"
@@ -242,10 +245,31 @@ def require_empty(folder: str, resumed: bool = False) -> None:
     )
 
 
-def _first_file(folder):
+def _first_file(folder, before):
+    """The first file in FOLDER by name, of those written before BEFORE unless None."""
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
-            if not name.startswith("."):
-                return os.path.join(root, name)
+            path = os.path.join(root, name)
+            if not name.startswith(".") and (before is None or _written(path) < before):
+                return path
     return None
+
+
+def _began():
+    """When this process began, in seconds as files' times are."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return time.time()
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
+
+
+def _written(path):
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        # A file of another rank that has its final name by now, or a link to nothing.
+        return time.time()

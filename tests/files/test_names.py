@@ -188,6 +188,17 @@ def test_folders_that_are_not_empty(tmp_path):
     assert "overwrite=True" in str(caught.value)
 
 
+def test_files_of_ranks_that_are_ahead_do_not_count(tmp_path, monkeypatch):
+    """Those from before the run do, on each rank."""
+    ahead = tmp_path / "rank1.4.memory_snapshot.pickle"
+    ahead.write_text("")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    _names.require_empty(str(tmp_path))
+    os.utime(ahead, (0, 0))
+    with pytest.raises(FileExistsError, match="rank1"):
+        _names.require_empty(str(tmp_path))
+
+
 def test_no_framework_is_needed():
     program = (
         "import sys, memlab._files.names, memlab._files.times, memlab._record.window\n"

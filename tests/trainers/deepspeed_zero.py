@@ -1,7 +1,8 @@
-"""DeepSpeed with ZeRO: python deepspeed_zero.py STAGE.
+"""DeepSpeed with ZeRO, on one rank or by torchrun: deepspeed_zero.py STAGE.
 
 By hand, for N elements, trained in bfloat16: 2 N bytes of parameters, 4 N of their copy in
 float32, which the optimizer steps, and 2 x 4 N of Adam's state, whatever buffers hold them.
+Of several ranks each has its share of the copy and of the state; with ZeRO 3 of all.
 """
 
 import os
@@ -16,8 +17,10 @@ SIZE, LAYERS = 512, 4
 ELEMENTS = LAYERS * SIZE * SIZE
 
 stage = int(sys.argv[1])
-os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")
+if "RANK" not in os.environ:
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")
+ranks = int(os.environ["WORLD_SIZE"])
 layers = [torch.nn.Linear(SIZE, SIZE, bias=False) for _ in range(LAYERS)]
 model = torch.nn.Sequential(*layers)
 whole = memlab.MemorySnapshot()
@@ -41,7 +44,12 @@ for _ in range(4):
 recorder.close()
 whole.stop()
 kinds = whole.peak()["by_category"]
-print(f"ZeRO {stage}: {ELEMENTS} elements", {kind: size for kind, size in kinds.items() if size})
+print(
+    f"ZeRO {stage}: {ELEMENTS} elements",
+    {kind: size for kind, size in kinds.items() if size},
+)
 print(recorder.files)
-assert kinds["parameter"] == (2 + 4) * ELEMENTS, kinds["parameter"]
-assert kinds["optimizer_state"] == 2 * 4 * ELEMENTS, kinds["optimizer_state"]
+own = ELEMENTS // ranks
+weights = 2 * (own if stage == 3 else ELEMENTS)
+assert kinds["parameter"] == weights + 4 * own, kinds["parameter"]
+assert kinds["optimizer_state"] == 2 * 4 * own, kinds["optimizer_state"]
