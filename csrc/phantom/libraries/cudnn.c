@@ -363,7 +363,7 @@ convolution_bytes(const descriptor *operation, int direction, const int names[4]
 
 /* Attention with fewer heads of keys and values than of queries: its backward pass makes
  * the gradients of keys and values for each head of queries, in the workspace, and sums
- * them.  Equal to the byte to an H200's in 16 shapes, cuDNN 9.19. */
+ * them.  Equal to the byte to an H200's, cuDNN 9.19. */
 static int64_t
 summed_heads_bytes(const descriptor *reduction)
 {
