@@ -99,6 +99,9 @@ void ml_phantom_lacks(atomic_bool *said, const char *name, const char *why);
 /* The last call that failed so, or NULL. */
 const char *memlab_phantom_lacked(void);
 
+/* Whether a convolution had a shape whose workspace was not measured (workspace.h). */
+int memlab_phantom_estimated_convolutions(void);
+
 /* A call that fails on the phantom with `error` and reports the reason. */
 #define ML_LACKS(type, name, error, why) \
     ML_EXPORT(type, name, (void)) \

@@ -102,9 +102,11 @@ class Process:
         return self._written
 
     def _end(self):
+        from memlab._run import made_up
         from memlab._text import terminal
 
         try:
+            made_up.tell(self._telling.say)
             written = self._write()
             if self._is_first():
                 self._telling.result(written, self._outputs)

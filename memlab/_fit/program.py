@@ -159,6 +159,7 @@ class _Run:
             "out_of_memory": _is_out_of_memory(error, torch),
             "rebuilt_bytes": self._rebuilt,
             "made_up": made_up.read(),
+            "estimated": bool(ctypes.CDLL(None).memlab_phantom_estimated_convolutions()),
             "devices": [
                 self._device(torch, i)
                 for i, (_, reserved) in sorted(self._peaks.items())

@@ -1,5 +1,6 @@
 """`memlab lines`: runs a program unchanged, with line tables of some functions."""
 
+import functools
 import os
 import sys
 
@@ -7,7 +8,7 @@ from memlab import _core
 from memlab._errors import Error
 from memlab._lines.finder import Finder, Wanted
 from memlab._lines.lines import DEFAULT_COLUMNS, LineProfiler
-from memlab._run import program
+from memlab._run import made_up, program
 from memlab._text import line_text, terminal
 
 
@@ -136,6 +137,7 @@ class _Tables:
                 missing = [*missing, f"memlab: {terminal.unwritten(error)}"]
         for line in missing:
             terminal.show(line, sys.stderr)
+        made_up.tell(functools.partial(terminal.show, stream=sys.stderr))
         return error is None
 
     def _write(self, tables):

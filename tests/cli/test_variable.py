@@ -169,3 +169,15 @@ def test_a_terminated_program_leaves_its_recording(run, tmp_path):
     run("held = hold(8)\nos.kill(os.getpid(), signal.SIGTERM)\n", status=-15)
     assert shown(tmp_path / "memlab_out") == of(0)
     assert peaks(tmp_path / "memlab_out") == {0: 8}
+
+
+def test_made_up_values_that_the_program_read_are_told(run):
+    from cuda_here import has_gpu
+
+    if has_gpu():
+        pytest.skip("a GPU computes all values")
+    done = run("torch.ones(1 << 20, device='cuda').sum().item()\n")
+    [said] = re.findall(r"the program read .*", " ".join(done.stderr.split()))
+    assert said.startswith("the program read 1 value that was made up")
+    line = HEAD.count("\n") + 1
+    assert f"program.py:{line} (1)" in said

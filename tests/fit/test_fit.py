@@ -35,9 +35,8 @@ RESERVED = ALLOCATED + 2 * MIB
 
 def test_buckets_that_are_made_anew_may_be_there_twice():
     def notes(*rebuilt):
-        ranks = {
-            n: {"rebuilt_bytes": bytes, "made_up": [0, []]} for n, bytes in enumerate(rebuilt)
-        }
+        others = {"made_up": [0, []], "estimated": False}
+        ranks = {n: {"rebuilt_bytes": bytes, **others} for n, bytes in enumerate(rebuilt)}
         return _fit_answer._notes(types.SimpleNamespace(ranks=ranks, failed=False))
 
     assert notes(0, 0) == []
@@ -481,6 +480,19 @@ def test_a_program_that_fails_after_steps_is_answered_from_these(capsys):
     line = PROGRAM.read_text().splitlines().index("            print(weight.mean().item())")
     assert read.startswith("the program read 1 value that was made up")
     assert read.endswith(f"fit_steps.py:{line + 1} (1)")
+
+
+@needs_torch
+@pytest.mark.parametrize("batch, estimated", [(32, False), (31, True)])
+def test_convolutions_that_no_gpu_was_measured_at_are_told(tmp_path, batch, estimated):
+    script = tmp_path / "train.py"
+    script.write_text(f"""
+import torch
+images = torch.empty({batch}, 3, 224, 224, device="cuda")
+torch.nn.Conv2d(3, 64, 7, 2, 3).cuda()(images).sum().backward()
+""")
+    said = [note for note in memlab.fit(script)["notes"] if "not measured on a GPU" in note]
+    assert bool(said) == estimated
 
 
 @needs_torch

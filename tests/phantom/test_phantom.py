@@ -452,6 +452,49 @@ print(json.dumps([
     ]
 
 
+# Batch, heads of queries, of keys, their lengths, width, causal; then what an H200's torch
+# 2.11.0 allocated at the most in a workspace of the backward pass.
+ATTENTION = [
+    (4, 16, 16, 512, 512, 64, True, 8519936),
+    (4, 16, 8, 512, 512, 64, True, 16908544),
+    (4, 16, 1, 512, 512, 64, True, 16908544),
+    (2, 32, 8, 1000, 1000, 128, True, 65792256),
+    (2, 32, 8, 1000, 300, 64, False, 21555456),
+    (1, 12, 3, 777, 777, 64, True, 4811440),
+    (3, 24, 8, 640, 640, 96, True, 35574016),
+    (2, 16, 4, 100, 260, 80, False, 3699456),
+    (2, 12, 12, 300, 500, 64, False, 1872256),
+]
+
+
+@needs_torch
+@pytest.mark.h200
+def test_attention_of_cudnn_takes_what_an_h200_took():
+    program = f"""
+import json, torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+def most(batch, heads, of_keys, queries, keys, width, causal):
+    def made(heads, length):
+        size = batch, heads, length, width
+        return torch.empty(size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    q, k, v = made(heads, queries), made(of_keys, keys), made(of_keys, keys)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, is_causal=causal, enable_gqa=heads != of_keys)
+    slope = torch.empty_like(out)
+    torch.cuda.memory._record_memory_history("all", context=None, clear_history=True)
+    torch.autograd.grad(out, (q, k, v), slope)
+    [events] = torch.cuda.memory._snapshot()["device_traces"]
+    # Behind the three gradients.
+    return [e["size"] for e in events if e["action"] == "alloc"][3]
+
+with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+    print(json.dumps([most(*shape) for shape in {[shape[:-1] for shape in ATTENTION]}]))
+"""
+    said = output(program, gpu="h200", forked=True)
+    assert json.loads(said) == [shape[-1] for shape in ATTENTION]
+
+
 def test_workspaces_are_those_that_were_measured():
     made = subprocess.run(
         [

@@ -307,6 +307,20 @@ def test_the_commands_of_the_readme(tmp_path, write):
 
 
 @pytest.mark.cuda
+def test_made_up_values_that_the_program_read_are_told(tmp_path, write):
+    from cuda_here import has_gpu
+
+    if has_gpu():
+        pytest.skip("a GPU computes all values")
+    write(train="import torch\ndef work():\n"
+          "    return torch.ones(1 << 20, device='cuda').sum().item()\nwork()\n")
+    done = cold("-m", "memlab", "lines", "--phantom", "-f", "work", "train.py", cwd=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert "memlab: the program read 1 value that was made up" in said
+    assert said.endswith("train.py:3 (1)")
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize(
     ("options", "variables", "most", "says"),
     [

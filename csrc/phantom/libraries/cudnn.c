@@ -96,6 +96,8 @@ enum {
     CONVOLUTION_BWD_FILTER_X = 716,
     CONVOLUTION_BWD_FILTER_DY = 717,
     ENGINE_OPERATION_GRAPH = 1300,
+    REDUCTION_X = 1610,
+    REDUCTION_Y = 1611,
 
     TYPE_INT64 = 3,
     TYPE_BACKEND_DESCRIPTOR = 15,
@@ -111,6 +113,7 @@ enum {
     OPERATION_CONVOLUTION_BACKWARD_FILTER = 11,
     OPERATION_CONVOLUTION_BACKWARD_DATA = 12,
     OPERATION_MATMUL = 19,
+    OPERATION_REDUCTION = 22,
     OPERATION_SDPA_FORWARD = 41,
     OPERATION_SDPA_BACKWARD = 43,
 };
@@ -358,6 +361,21 @@ convolution_bytes(const descriptor *operation, int direction, const int names[4]
     return ml_convolution_workspace(&of);
 }
 
+/* Attention with fewer heads of keys and values than of queries: its backward pass makes
+ * the gradients of keys and values for each head of queries, in the workspace, and sums
+ * them.  Equal to the byte to an H200's, cuDNN 9.19. */
+static int64_t
+summed_heads_bytes(const descriptor *reduction)
+{
+    tensor x = get_tensor(reduction, REDUCTION_X);
+    tensor y = get_tensor(reduction, REDUCTION_Y);
+
+    if (x.dimensions < 3 || y.dimensions != x.dimensions || x.size[1] == y.size[1]) {
+        return 0;
+    }
+    return x.element * x.size[0] * x.size[1] * x.plane;
+}
+
 static int64_t
 workspace_bytes(const descriptor *graph)
 {
@@ -371,6 +389,7 @@ workspace_bytes(const descriptor *graph)
         CONVOLUTION_BWD_FILTER_DW, CONVOLUTION_BWD_FILTER_DY};
     const attribute *operations = descriptor_find(graph, OPERATIONGRAPH_OPS);
     int64_t bytes = 0;
+    bool attention = false;
 
     if (operations == NULL || operations->type != TYPE_BACKEND_DESCRIPTOR) {
         return 0;
@@ -393,13 +412,17 @@ workspace_bytes(const descriptor *graph)
         case OPERATION_MATMUL:
         case OPERATION_SDPA_FORWARD:
         case OPERATION_SDPA_BACKWARD:
-            /* Attention: what torch's front end does not compute itself. */
-            return 256;
+            attention = true;
+            break;
+        case OPERATION_REDUCTION:
+            bytes += summed_heads_bytes(operation);
+            break;
         default:
             break;
         }
     }
-    return bytes;
+    /* Attention: what torch's front end does not compute itself. */
+    return attention ? bytes + 256 : bytes;
 }
 
 /* The graph of operations behind a heuristic, an engine, its configuration or a

@@ -10,6 +10,9 @@
  * Measured shapes are exact to the byte, and other batches nearly so. */
 #include "libraries/workspace.h"
 
+#include "phantom.h"
+
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,6 +246,24 @@ tensor_bytes(const ml_convolution *of)
     return (inputs + (double)of->made * (double)of->outputs) * (double)of->batch;
 }
 
+/* A call whose workspace was estimated, since no GPU was measured at its shape. */
+static atomic_bool estimated;
+
+/* Exported for Python, which says so. */
+ML_EXPORT(int, memlab_phantom_estimated_convolutions, (void))
+{
+    return atomic_load(&estimated);
+}
+
+static bool
+is_same_shape(const ml_convolution *a, const ml_convolution *b)
+{
+    return a->dimensions == b->dimensions && a->batch == b->batch &&
+           a->inputs == b->inputs && a->outputs == b->outputs &&
+           a->filter_inputs == b->filter_inputs && a->taps == b->taps &&
+           a->plane == b->plane && a->made == b->made && a->stride == b->stride;
+}
+
 int64_t
 ml_convolution_workspace(const ml_convolution *of)
 {
@@ -252,9 +273,13 @@ ml_convolution_workspace(const ml_convolution *of)
     const measured *row = find_nearest(of, &bytes);
 
     if (row == NULL) {
+        atomic_store(&estimated, true);
         return 0;
     }
     ml_convolution is = get_measured(row, of);
+    if (!is_same_shape(&is, of)) {
+        atomic_store(&estimated, true);
+    }
     int form = FORM_NOTHING;
 
     get_forms(&is, of_row);
