@@ -143,22 +143,10 @@ try(const ml_workload *workload, const ml_trial_options *options,
     return error;
 }
 
-/* Whether the model runs alike under both: in a version that has the rules of another,
- * and no limit, of which up to 2.8 a fraction of 1 is one too. */
-static bool
-runs_alike(const ml_allocator_settings *a, const ml_allocator_settings *b)
-{
-    ml_allocator_settings other = *a;
-    other.version = b->version;
-    return !a->limited && a->version > 207 && b->version > 207 &&
-           memcmp(&other, b, sizeof(other)) == 0;
-}
-
 static int
 try_versions(const ml_workload *workload, ml_trial_options *best, ml_trial_result *out)
 {
     static const unsigned versions[] = {213, 212, 208};
-    const ml_allocator_settings first = best->settings;
     int error = 0;
     for (size_t i = 0; i < sizeof(versions) / sizeof(*versions) && error == 0; i++) {
         ml_trial_options other = *best;
@@ -170,9 +158,7 @@ try_versions(const ml_workload *workload, ml_trial_options *best, ml_trial_resul
         read_settings(workload->recording, versions[i], &other.settings);
         other.settings.limited = limited;
         other.settings.memory_fraction = fraction;
-        if (!runs_alike(&first, &other.settings)) {
-            error = try(workload, &other, best, out);
-        }
+        error = try(workload, &other, best, out);
     }
     return error;
 }
