@@ -67,8 +67,8 @@ ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
     if (dict != NULL &&
         (ml_py_set(dict, "kind", PyUnicode_FromString(ml_advice_text(advice->kind))) <
              0 ||
-         set_savings(dict, advices, advice->allocated_after, advice->reserved_after) <
-             0 ||
+         set_savings(dict, advices, advice->alone.peak.allocated,
+                     advice->alone.peak.reserved) < 0 ||
          ml_py_set(dict, "exact", PyBool_FromLong(advice->exact)) < 0 ||
          ml_py_set(dict, "together", PyBool_FromLong(advice->together)) < 0 ||
          ml_py_set_frame(dict, recording, advice->frame) < 0 ||

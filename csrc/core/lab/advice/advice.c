@@ -43,8 +43,10 @@ saved(uint64_t before, uint64_t after)
 static uint64_t
 saving(const ml_advices *advices, const ml_advice *advice)
 {
-    uint64_t allocated = saved(advices->before.peak.allocated, advice->allocated_after);
-    uint64_t reserved = saved(advices->before.peak.reserved, advice->reserved_after);
+    uint64_t allocated =
+        saved(advices->before.peak.allocated, advice->alone.peak.allocated);
+    uint64_t reserved =
+        saved(advices->before.peak.reserved, advice->alone.peak.reserved);
     return allocated > reserved ? allocated : reserved;
 }
 
@@ -88,17 +90,10 @@ compare_bytes(const void *a, const void *b)
 }
 
 static int
-try_alone(const ml_advice_case *it, ml_advice *advice, ml_totals *after)
+try_alone(const ml_advice_case *it, ml_advice *advice)
 {
     const ml_advice *const one = advice;
-    ml_trial_result result;
-    int error = ml_advices_try(it, &one, 1, &result);
-    if (error == 0) {
-        *after = result.peak;
-        advice->allocated_after = result.peak.allocated;
-        advice->reserved_after = result.peak.reserved;
-    }
-    return error;
+    return ml_advices_try(it, &one, 1, &advice->alone);
 }
 
 /* Moves the proposals that lower a peak to the answer's list. */
@@ -114,7 +109,6 @@ try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
     bool estimated = ml_causes_signs(it->causes)->of != NULL;
     for (size_t i = 0; i < proposals->count; i++) {
         ml_advice *advice = &proposals->list[i];
-        ml_totals after;
         advice->exact =
             advice->exact && (!estimated || advice->kind == ML_ADVICE_SETTINGS);
         if (tried[advice->kind]++ == MOST_TRIED) {
@@ -122,11 +116,12 @@ try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
             continue;
         }
         out->tried++;
-        int error = try_alone(it, advice, &after);
+        int error = try_alone(it, advice);
         if (error != 0) {
             return error;
         }
-        if (lowers(&out->before, &after) && is_worth_its_time(out, advice)) {
+        if (lowers(&out->before, &advice->alone.peak) &&
+            is_worth_its_time(out, advice)) {
             out->list[out->count++] = *advice;
             *advice = (ml_advice){0};
         }
@@ -151,7 +146,7 @@ rank(ml_advices *out)
 
 /* MORE's modules and edits become INTO's. */
 static int
-absorb(ml_advice *into, const ml_advice *more, const ml_totals *after)
+absorb(ml_advice *into, const ml_advice *more, const ml_trial_result *both)
 {
     int error = ml_places_add(&into->module, more->module);
     if (error < 0) {
@@ -160,8 +155,7 @@ absorb(ml_advice *into, const ml_advice *more, const ml_totals *after)
     into->bytes += more->bytes;
     into->blocks += more->blocks;
     into->count += more->count;
-    into->allocated_after = after->allocated;
-    into->reserved_after = after->reserved;
+    into->alone = *both;
     for (size_t i = 0; error == 0 && i < more->edit_count; i++) {
         error = ml_advice_edit(into, more->edits[i]);
     }
@@ -173,16 +167,15 @@ static int
 try_beside(const ml_advice_case *it, ml_advice *into, const ml_advice *more, bool *less)
 {
     const ml_advice *both[] = {into, more};
-    ml_trial_result result, alone = {.peak = {.allocated = into->allocated_after,
-                                              .reserved = into->reserved_after}};
+    ml_trial_result result;
     *less = false;
     if (ml_places_nest(into->module, more->module)) {
         return 0;
     }
     int error = ml_advices_try(it, both, 2, &result);
-    *less = error == 0 && result.peak.allocated <= into->allocated_after &&
-            lowers(&alone, &result.peak);
-    return *less ? absorb(into, more, &result.peak) : error;
+    *less = error == 0 && result.peak.allocated <= into->alone.peak.allocated &&
+            lowers(&into->alone, &result.peak);
+    return *less ? absorb(into, more, &result) : error;
 }
 
 /* Of the ranked list one advice of checkpointing stays, with the places of those that save
@@ -225,9 +218,12 @@ try_together(const ml_advice_case *it, ml_advices *out)
     int error = kept == NULL ? ML_ENOMEM : 0;
     out->after = out->before;
     for (size_t i = 0; error == 0 && i < out->count; i++) {
-        ml_trial_result result;
+        ml_trial_result result = out->list[i].alone;
         kept[count] = &out->list[i];
-        error = ml_advices_try(it, kept, count + 1, &result);
+        /* Checkpointing of several families was tried as several advices. */
+        if (count != 0 || out->list[i].kind == ML_ADVICE_CHECKPOINT) {
+            error = ml_advices_try(it, kept, count + 1, &result);
+        }
         if (error == 0 && lowers(&out->after, &result.peak)) {
             out->list[i].together = true;
             out->after = result;

@@ -176,7 +176,8 @@ propose_settings(const ml_advice_case *it, ml_proposals *out)
     if (!it->checks) {
         return 0;
     }
-    int error = ml_tune_best(it->workload, &it->own, &it->checked, conf, &helps);
+    int error = ml_tune_best(it->workload, &it->own, &it->checked, &it->options,
+                             &it->before, conf, &helps);
     if (error < 0 || !helps) {
         return error == ML_EFORMAT ? 0 : error;
     }

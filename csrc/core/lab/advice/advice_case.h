@@ -92,11 +92,8 @@ typedef struct ml_advice {
     ml_edit *edits;                  /* owned */
     size_t edit_count;
     size_t edit_capacity;
-    /* Set by the trial: the peaks with this advice alone, and whether it lowers one of
-     * them after the advices before it in the list. */
-    uint64_t allocated_after;
-    uint64_t reserved_after;
-    bool together;
+    ml_trial_result alone; /* the run with this advice alone */
+    bool together; /* it lowers a peak after the advices before it in the list */
 } ml_advice;
 
 typedef struct ml_proposals {

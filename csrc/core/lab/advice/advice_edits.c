@@ -15,14 +15,14 @@ end_at(ml_demand *demand, size_t until)
 {
     size_t least = earliest_end(demand);
     size_t at = until < least ? least : until;
-    demand->freed = at;
-    demand->completed = at;
+    demand->freed = (uint32_t)at;
+    demand->completed = (uint32_t)at;
 }
 
 static void
 begin_at(ml_demand *demand, size_t from)
 {
-    demand->born = from;
+    demand->born = (uint32_t)from;
     if (demand->freed != ML_NO_EVENT && demand->freed <= from) {
         demand->bytes = 0;
     }
@@ -33,7 +33,7 @@ add_like(ml_workload *copy, const ml_edit *edit)
 {
     ml_demand demand = copy->demands[edit->demand];
     demand.bytes = edit->bytes;
-    demand.born = edit->from;
+    demand.born = (uint32_t)edit->from;
     demand.addr = 0;
     demand.block_bytes = 0;
     demand.freed = ML_NO_EVENT;
@@ -109,6 +109,18 @@ set_conf(ml_allocator_settings *settings, const char *conf)
     return error < 0 ? error : ml_allocator_settings_parse(settings, conf, NULL, 0);
 }
 
+/* Whether the advices change settings alone, and not what the program asks for. */
+static bool
+edits_nothing(const ml_advice *const *advices, size_t count)
+{
+    size_t edits = 0;
+    for (size_t i = 0; i < count; i++) {
+        edits += advices[i]->edit_count;
+    }
+    return edits == 0;
+}
+
+/* COPY: the workload to be edited; the original, if nothing is. */
 static int
 run_edited(const ml_advice_case *it, const ml_advice *const *advices, size_t count,
            ml_workload *copy, ml_trial_result *out)
@@ -131,6 +143,9 @@ ml_advices_try(const ml_advice_case *it, const ml_advice *const *advices, size_t
                ml_trial_result *out)
 {
     ml_workload *copy;
+    if (edits_nothing(advices, count)) {
+        return run_edited(it, advices, count, it->workload, out);
+    }
     int error = ml_workload_copy(it->workload, &copy);
     if (error == 0) {
         error = run_edited(it, advices, count, copy, out);

@@ -32,7 +32,7 @@ ml_remainder_add(ml_remainder_builder *b, uint64_t bytes, size_t like, bool scal
     ml_demand demand = {.bytes = bytes,
                         .stream = of->stream,
                         .pool = {of->pool[0], of->pool[1]},
-                        .born = b->now,
+                        .born = (uint32_t)b->now,
                         .freed = ML_NO_EVENT,
                         .completed = ML_NO_EVENT,
                         .last_used = ML_NO_EVENT,
@@ -56,8 +56,8 @@ void
 ml_remainder_free_at(ml_remainder_builder *b, size_t index, size_t event)
 {
     ml_demand *demand = &b->out->workload->demands[index];
-    demand->freed = event;
-    demand->completed = event;
+    demand->freed = (uint32_t)event;
+    demand->completed = (uint32_t)event;
 }
 
 bool

@@ -69,20 +69,35 @@ best_so_far(const ml_tuner *t, unsigned settings)
     return best;
 }
 
+/* Whether no trial follows the grid, so that it need not find starts for more. */
+static bool
+is_grid_alone(const ml_tuner *t)
+{
+    return t->best_only && t->budget - t->before <= GRID;
+}
+
 /* If AT reserves more than this, it is of no use; 0: no such bound. */
 static uint64_t
 enough_for(const ml_tuner *t, const uint8_t at[KNOB_COUNT], uint64_t bytes)
 {
     const ml_tuned *base = &t->tune->base;
-    if (!has_room(&base->result) || bytes == UINT64_MAX) {
+    if (!has_room(&base->result) || (bytes == UINT64_MAX && !is_grid_alone(t))) {
         return 0;
     }
     uint64_t most = base->high;
+    unsigned settings = ml_candidate_settings(t, at);
     if (t->best_only) {
-        uint64_t best = best_so_far(t, ml_candidate_settings(t, at));
+        uint64_t best = best_so_far(t, settings);
         most = best < most ? best : most;
     }
-    return bytes > most ? bytes : most;
+    /* Where the driver's placement does not matter, more settings must reserve less than
+     * fewer do. */
+    bool placed = t->tune->whatif->own.settings.order == ML_ORDER_ADDRESS;
+    for (unsigned fewer = 0; is_grid_alone(t) && !placed && fewer < settings; fewer++) {
+        uint64_t best = best_so_far(t, fewer);
+        most = best < most ? best : most;
+    }
+    return bytes > most && !is_grid_alone(t) ? bytes : most;
 }
 
 /* Reserved bytes of the worst of the best STARTS so far; UINT64_MAX: fewer so far. */
@@ -355,6 +370,8 @@ search_endless(ml_tuner *t)
     int error = ml_whatif_range(tune->whatif->workload, &options, &tune->base.result,
                                 &tune->base.low, &tune->base.high);
     t->endless = true;
+    t->knows = false;
+    t->before = tune->trials;
     t->collects = false;
     t->budget += tune->trials;
     t->count = 0;
@@ -434,9 +451,24 @@ ml_tune_new(const ml_recording *recording, size_t device, uint64_t memory,
     return 0;
 }
 
+/* Lets a trial with OPTIONS stand for a candidate.  Candidates stop when memory runs
+ * out, as it did not here. */
+static void
+know(ml_tuner *t, const ml_trial_options *options, const ml_trial_result *result)
+{
+    const ml_trial_options *own = &t->tune->whatif->own;
+    t->knows = result->ooms == 0 && !options->recorded_addresses &&
+               options->placement == ML_PLACEMENT_DRIVER && options->enough == 0 &&
+               options->memory_bytes == own->memory_bytes &&
+               options->device_bytes == own->device_bytes;
+    t->known.tried = options->settings;
+    t->known.tuned.result = *result;
+}
+
 int
 ml_tune_best(ml_workload *workload, const ml_trial_options *own,
-             const ml_trial_result *check, char conf[ML_TUNE_CONF_MAX], bool *helps)
+             const ml_trial_result *check, const ml_trial_options *options,
+             const ml_trial_result *before, char conf[ML_TUNE_CONF_MAX], bool *helps)
 {
     ml_tune *tune = ml_alloc_zeroed(1, sizeof(*tune));
     if (tune == NULL) {
@@ -445,6 +477,7 @@ ml_tune_best(ml_workload *workload, const ml_trial_options *own,
     ml_tuner t = {.tune = tune, .memory = ML_WHATIF_RECORDED, .best_only = true};
     int error = ml_whatif_of(workload, own, check, &tune->whatif);
     if (error == 0) {
+        know(&t, options, before);
         error = find_best(&t);
     }
     *helps = tune->helps;

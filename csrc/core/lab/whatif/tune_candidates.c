@@ -205,20 +205,31 @@ runs_alike(const ml_tuner *t, const ml_candidate *made,
            rounds_alike(t, settings, &made->tried);
 }
 
-/* Whether an earlier trial settles ADDED, the newest; ADDED then gets its result. */
+/* Whether the trial of MADE settles ADDED, which then gets its result. */
+static bool
+settles(const ml_tuner *t, const ml_candidate *made, ml_candidate *added)
+{
+    uint64_t enough = added->enough;
+    const ml_trial_result *result = &made->tuned.result;
+    bool far = !result->too_much ||
+               (enough != 0 && made->enough != 0 && enough <= made->enough);
+    if (!far || !runs_alike(t, made, &added->tried)) {
+        return false;
+    }
+    added->tuned.result = *result;
+    added->tuned.result.too_much = enough != 0 && result->peak.reserved > enough;
+    return true;
+}
+
+/* Whether an earlier trial settles ADDED, the newest. */
 static bool
 is_settled(const ml_tuner *t, ml_candidate *added)
 {
-    uint64_t enough = added->enough;
+    if (t->knows && settles(t, &t->known, added)) {
+        return true;
+    }
     for (size_t i = 0; i < t->count; i++) {
-        const ml_candidate *made = &t->tried[i];
-        const ml_trial_result *result = &made->tuned.result;
-        bool far = !result->too_much ||
-                   (enough != 0 && made->enough != 0 && enough <= made->enough);
-        if (far && runs_alike(t, made, &added->tried)) {
-            added->tuned.result = *result;
-            added->tuned.result.too_much =
-                enough != 0 && result->peak.reserved > enough;
+        if (settles(t, &t->tried[i], added)) {
             return true;
         }
     }

@@ -32,10 +32,13 @@ typedef struct ml_tuner {
     ml_tune *tune;
     uint64_t memory;
     unsigned budget;
+    unsigned before;     /* trials of an earlier search, in the budget too */
     bool best_only;      /* results other than the best may stay unknown */
     bool collects;       /* collecting garbage may be tried */
     bool needs_limit;    /* garbage collection needs a limit of its own */
     bool endless;        /* memory */
+    bool knows;          /* known */
+    ml_candidate known;  /* a trial made before the search; only tried and its result */
     ml_candidate *tried; /* owned */
     size_t count;
     size_t capacity;

@@ -202,9 +202,9 @@ end_demand(builder *b, ml_demand *demand, size_t index)
 {
     bool pending = was_pending(b->workload, demand);
     if (demand->freed == ML_NO_EVENT && !pending) {
-        demand->freed = index;
+        demand->freed = (uint32_t)index;
     }
-    demand->completed = index;
+    demand->completed = (uint32_t)index;
     if (pending || index > demand->freed + 1) {
         b->workload->doubts |= 1u << ML_DOUBT_DEFERRED;
     }
@@ -218,7 +218,7 @@ take_alloc(builder *b, const size_t *since, size_t index, const ml_event *event)
     ml_demand *demand = &workload->demands[workload->count++];
     *demand = (ml_demand){.bytes = event->size,
                           .stream = event->stream,
-                          .born = index,
+                          .born = (uint32_t)index,
                           .freed = ML_NO_EVENT,
                           .completed = ML_NO_EVENT,
                           .addr = event->addr,
@@ -417,7 +417,7 @@ take_event(builder *b, const size_t *since, size_t index)
         demand = find_ended(b);
         if (demand != NULL && demand->freed == ML_NO_EVENT &&
             !was_pending(b->workload, demand)) {
-            demand->freed = index;
+            demand->freed = (uint32_t)index;
         }
         break;
     case ML_ACTION_FREE_COMPLETED:

@@ -14,19 +14,19 @@
 #include "recording/recording.h"
 
 /* An event that never comes, or came before the recording. */
-#define ML_NO_EVENT SIZE_MAX
+#define ML_NO_EVENT ((size_t)UINT32_MAX)
 
 typedef struct ml_demand {
     uint64_t bytes; /* requested; 0: never made */
     uint64_t stream;
     uint32_t pool[2]; /* memory pool id */
-    size_t born;      /* event; ML_NO_EVENT: before the recording */
-    size_t freed;     /* event of FREE_REQUESTED; ML_NO_EVENT: never */
-    size_t
+    uint32_t born;    /* event; ML_NO_EVENT: before the recording */
+    uint32_t freed;   /* event of FREE_REQUESTED; ML_NO_EVENT: never */
+    uint32_t
         completed; /* event of FREE_COMPLETED; ML_NO_EVENT: never; not before freed */
     /* Event before which its last operator had ended, so that it could have been freed.
      * ML_NO_EVENT: unknown. */
-    size_t last_used;
+    uint32_t last_used;
     uint64_t addr;        /* as recorded */
     uint64_t block_bytes; /* recorded size of its block */
     uint32_t stack;       /* stack id of its allocation; 0: none */

@@ -22,7 +22,7 @@ ml_workload_take_uses(ml_workload *workload)
         /* Before its birth, another block had the address. */
         bool known =
             last != UINT64_MAX && (demand->born == ML_NO_EVENT || last > demand->born);
-        demand->last_used = known ? (size_t)last : ML_NO_EVENT;
+        demand->last_used = (uint32_t)(known ? last : ML_NO_EVENT);
     }
 }
 

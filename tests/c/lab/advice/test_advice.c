@@ -119,7 +119,7 @@ test_gradients_that_are_kept(void)
     const ml_advice *advice = find(advices, ML_ADVICE_GRADIENTS_KEPT);
     CHECK(advice != NULL);
     CHECK_UINT(advices->before.peak.allocated, 50 * MIB);
-    CHECK_UINT(advice->allocated_after, 40 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 40 * MIB);
     CHECK_UINT(advice->bytes, 10 * MIB);
     CHECK_UINT(advice->blocks, 1);
     CHECK(advice->together);
@@ -178,7 +178,7 @@ test_gradients_that_are_freed_late(void)
     CHECK(find(advices, ML_ADVICE_GRADIENTS_KEPT) == NULL);
     const ml_advice *advice = find(advices, ML_ADVICE_GRADIENTS_LATE);
     CHECK(advice != NULL);
-    CHECK_UINT(advice->allocated_after, 40 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 40 * MIB);
     CHECK_UINT(advice->bytes, 10 * MIB);
     CHECK_INT(s.recording->frames[advice->frame].line, 8);
     ml_advices_free(advices);
@@ -217,7 +217,7 @@ test_gradients_of_no_optimizer(void)
     const ml_advice *advice = find(advices, ML_ADVICE_FROZEN_GRADIENTS);
     CHECK(advice != NULL);
     CHECK_UINT(advice->bytes, 10 * MIB);
-    CHECK_UINT(advice->allocated_after, 40 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 40 * MIB);
     ml_advices_free(advices);
     sample_end(&s);
 }
@@ -274,7 +274,7 @@ test_layers_that_repeat(void)
     CHECK_STR(advice->module, "model.h.*");
     CHECK_UINT(advice->count, 2);
     CHECK_UINT(advice->bytes, 40 * MIB);
-    CHECK_UINT(advice->allocated_after, 50 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 50 * MIB);
     CHECK(!advice->exact);
     /* Of one category, the layers are one part. */
     CHECK_UINT(advices->part_count, 2);

@@ -131,7 +131,7 @@ test_copies_of_the_parameters(void)
     const ml_advice *advice = find(ML_ADVICE_MODEL_COPIED);
     CHECK(advice != NULL);
     CHECK_UINT(advices->before.peak.allocated, 90 * MIB);
-    CHECK_UINT(advice->allocated_after, 50 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 50 * MIB);
     CHECK_UINT(advice->bytes, 40 * MIB);
     CHECK_UINT(advice->blocks, 4);
     CHECK_INT(line_of(advice), 7);
@@ -173,7 +173,7 @@ test_growth_by_copies(void)
     const ml_advice *advice = find(ML_ADVICE_GROWN);
     CHECK(advice != NULL);
     CHECK_UINT(advices->before.peak.allocated, 36 * MIB);
-    CHECK_UINT(advice->allocated_after, 20 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 20 * MIB);
     CHECK_UINT(advice->bytes, 16 * MIB);
     CHECK_UINT(advice->count, 4);
     CHECK_INT(line_of(advice), 4);
@@ -226,11 +226,11 @@ test_logits_in_float32(void)
     const ml_advice *advice = find(ML_ADVICE_LOGITS_FLOAT32);
     CHECK(advice != NULL);
     CHECK_UINT(advices->before.peak.allocated, 192 * MIB);
-    CHECK_UINT(advice->allocated_after, 96 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 96 * MIB);
     CHECK_UINT(advice->bytes, 192 * MIB);
     advice = find(ML_ADVICE_LOSS_WHOLE);
     CHECK(advice != NULL);
-    CHECK_UINT(advice->allocated_after, 24 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 24 * MIB);
     end();
 }
 
@@ -277,7 +277,7 @@ test_a_graph_that_no_pass_runs(void)
     const ml_advice *advice = find(ML_ADVICE_GRAPH_UNUSED);
     CHECK(advice != NULL);
     CHECK_UINT(advices->before.peak.allocated, 91 * MIB);
-    CHECK_UINT(advice->allocated_after, 71 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 71 * MIB);
     CHECK_INT(line_of(advice), 8);
     CHECK(find(ML_ADVICE_GRAPH_RETAINED) == NULL);
     CHECK(find(ML_ADVICE_LATE_FREES) == NULL);
@@ -355,7 +355,7 @@ test_a_forward_that_runs_out_of_memory(void)
     const ml_advice *advice = find(ML_ADVICE_CHECKPOINT);
     CHECK(advice != NULL && advices->failed);
     CHECK_UINT(advices->before.peak.allocated, 101 * MIB);
-    CHECK_UINT(advice->allocated_after, 81 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 81 * MIB);
     CHECK(find(ML_ADVICE_GRAPH_UNUSED) == NULL);
     CHECK(find(ML_ADVICE_LATE_FREES) == NULL);
     end();

@@ -336,7 +336,13 @@ test_the_best_alone(void)
     char conf[ML_TUNE_CONF_MAX];
     bool helps = false;
     CHECK_INT(ml_tune_new(&f.recording, 0, ML_WHATIF_RECORDED, &tune), 0);
-    CHECK_INT(ml_tune_best(f.workload, &f.options, &f.result, conf, &helps), 0);
+    ml_trial_options placed = f.options;
+    placed.recorded_addresses = false;
+    ml_trial_result before;
+    CHECK_INT(ml_trial_run(f.workload, &placed, &before), 0);
+    CHECK_INT(
+        ml_tune_best(f.workload, &f.options, &f.result, &placed, &before, conf, &helps),
+        0);
     CHECK(helps && tune->helps);
     CHECK_STR(conf, "expandable_segments:True");
     CHECK_STR(tune->best.conf, conf);

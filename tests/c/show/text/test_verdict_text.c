@@ -166,8 +166,8 @@ test_changes(void)
     ml_advice advice = {.kind = ML_ADVICE_CHECKPOINT,
                         .module = module,
                         .frame = line_of("/home/a/train.py", "main").frame,
-                        .allocated_after = 150 * MIB,
-                        .reserved_after = 404 * MIB};
+                        .alone.peak.allocated = 150 * MIB,
+                        .alone.peak.reserved = 404 * MIB};
     ml_advices advices = {.list = &advice, .count = 1};
     advices.before.peak.allocated = 200 * MIB;
     advices.before.peak.reserved = 400 * MIB;
@@ -183,8 +183,8 @@ test_changes(void)
     advice = (ml_advice){.kind = ML_ADVICE_SETTINGS,
                          .exact = true,
                          .conf = "a:1",
-                         .allocated_after = 200 * MIB - 1,
-                         .reserved_after = 396 * MIB};
+                         .alone.peak.allocated = 200 * MIB - 1,
+                         .alone.peak.reserved = 396 * MIB};
     CHECK_WORDS(ml_verdict_change,
                 "Change the allocator's settings: saves 4.00 MiB reserved");
     CHECK_WORDS(ml_verdict_code, "PYTORCH_CUDA_ALLOC_CONF=a:1");
