@@ -51,7 +51,8 @@ is_cell(ml_string path)
             return false;
         }
     }
-    return slash == 1 && path.length - at == 3 && memcmp(path.bytes + at, ".py", 3) == 0;
+    return slash == 1 && path.length - at == 3 &&
+           memcmp(path.bytes + at, ".py", 3) == 0;
 }
 
 /* A path from the folder of its installed package on, else from START on. */

@@ -151,10 +151,11 @@ test_a_cell_has_no_path(void)
         begin();
         found(ML_FINDING_OUT_OF_MEMORY)->cause = line_of(each[i].path, "main");
         char expected[160];
-        snprintf(expected, sizeof expected,
-                 "Out of memory in an evaluation of layers.3 at %s:8 main: 1.50 MiB were "
-                 "asked for, torch held 2.00 GiB.",
-                 each[i].shown);
+        snprintf(
+            expected, sizeof expected,
+            "Out of memory in an evaluation of layers.3 at %s:8 main: 1.50 MiB were "
+            "asked for, torch held 2.00 GiB.",
+            each[i].shown);
         CHECK_WORDS(ml_verdict_finding, expected);
         sample_end(&s);
     }
