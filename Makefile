@@ -15,6 +15,8 @@ TORCH_TESTS ?= tests/native tests/lab/test_allocator_model.py tests/phantom test
 COMPOSER_VENV ?= .venv-composer
 # Where `make test-trainers` makes its virtual environment.
 TRAINERS_VENV ?= .venv-trainers
+# Where `make test-frontends` puts JupyterLab, Notebook and nbclassic.
+FRONTENDS_VENV ?= .venv-frontends
 # Where `make docs` makes its virtual environment.
 DOCS_VENV ?= .venv-docs
 # How many processes run the Python tests, each a file at a time.
@@ -67,11 +69,12 @@ CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell com
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: help setup demo test test-c test-cpu test-torch test-composer test-trainers programs test-nightly \
+.PHONY: help setup demo test test-c test-cpu test-torch test-composer test-trainers \
+    test-frontends programs test-nightly \
     build debug asan tsan valgrind cov format lint docs wasm bench wheel wheels clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  MEMLAB_VENV=$(VENV)  TORCH=$(TORCH)"
 
@@ -91,6 +94,8 @@ test-torch: ## Run the tests that look closest at torch on another, TORCH=torch=
 	@PYTHON='$(PYTHON)' tools/setup.sh '$(TORCH_VENV)' '$(TORCH)'
 	$(TORCH_VENV)/bin/python -m pytest $(TORCH_TESTS) $(PYTEST_FLAGS) $(PYTEST_ARGS)
 
+# After the other commands, so that only what is missing is found there.
+WITH_FRONTENDS := PATH="$$PATH:$(abspath $(FRONTENDS_VENV))/bin"
 # What the nightly tests do instead of the amounts of `make test`; some hours in all.
 NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_RECORDING_FORKS=1000 \
 	MEMLAB_EXITS=100 MEMLAB_THREADS=20000 \
@@ -110,13 +115,18 @@ test-trainers: ## Run memlab beside DeepSpeed, TRL, PEFT, accelerate, Ray and to
 	    'ray[train]' torchtune torchdata torchao==0.9.0
 	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers $(PYTEST_ARGS)
 
+test-frontends: setup ## Run the magics in JupyterLab, Notebook 7 and nbclassic, in Chromium
+	$(PYTHON) -m venv '$(FRONTENDS_VENV)'
+	$(FRONTENDS_VENV)/bin/python -m pip install -q jupyterlab 'notebook>=7' nbclassic
+	$(WITH_FRONTENDS) $(VENV_PYTHON) -m pytest tests/notebook/test_frontends.py $(PYTEST_ARGS)
+
 programs: setup ## Run public programs from DIR's checkouts, and try each advice on them
 	@[ -d '$(DIR)' ] || { echo "memlab: give DIR, a folder with clones of the repositories of \
 	    tests/public/programs.ini: make programs DIR=..." >&2; exit 1; }
 	$(VENV_PYTHON) tests/public/run.py '$(DIR)' $(PROGRAMS_ARGS)
 
 test-nightly: setup ## Run the long tests; prints what they did, with which seeds
-	$(NIGHTLY) $(VENV_PYTHON) -m pytest tests -m nightly -rP --durations=0 $(PYTEST_ARGS)
+	$(NIGHTLY) $(WITH_FRONTENDS) $(VENV_PYTHON) -m pytest tests -m nightly -rP --durations=0 $(PYTEST_ARGS)
 
 build: setup ## Build memlab in place
 

@@ -117,8 +117,11 @@ class TorchBuild:
     @property
     def new_strings(self):
         """Whether it was compiled with the std::string of GCC 5 and later, as
-        torch.compiled_with_cxx11_abi() says: by the names of what libc10 takes."""
-        return b"NSt7__cxx1112basic_string" in (self.root / "lib/libc10.so").read_bytes()
+        torch.compiled_with_cxx11_abi() says: by the name of a function of c10 that gives
+        one.  Names of the library's own do not tell: torch 2.6 has both of them inside.
+        """
+        library = (self.root / "lib/libc10.so").read_bytes()
+        return b"_ZN3c1014DeviceTypeNameB5cxx11E" in library
 
 
 def find_torch():

@@ -50,6 +50,8 @@ _RECORD_AWAIT = (
     "        await function()\n"
     "    snapshot"
 )
+# A cell is short beside a program: all its events are kept.
+_MOST_EVENTS = 1_000_000
 _WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 
 
@@ -69,7 +71,8 @@ class MemlabMagics(Magics):
             code, which may define what -f names
 
         Names that the code binds stay bound.  The result is the tables, which the
-        notebook shows; if the code raises, those of what ran are shown all the same.
+        notebook shows.  Above those of a cell is the first screen of its recording, with
+        the verdict.  If the code raises, both are shown of what ran.
 
           -f, --function FUNC       profile this function, method or module.function; may
                                     be repeated
@@ -79,7 +82,8 @@ class MemlabMagics(Magics):
                                     reserved_bytes.all.peak
           -g, --gpu GPU_ID          the device whose memory counts, "cpu" for torch's host
                                     memory (default: 0)
-          -r, --return-profiler     give the LineProfiler instead of its tables
+          -r, --return-profiler     give the LineProfiler instead of its tables, and no
+                                    first screen
           -q, --quiet               show nothing
           -T, --dump-profile OUTPUT write the tables to this file as well
 
@@ -134,7 +138,7 @@ def _record(shell, statement, cell, local_ns):
     code = _compile(
         shell, statement if cell is None else f"\n{cell}", "%memlab run", _RECORD_AWAIT
     )
-    snapshot = MemorySnapshot(max_entries=1_000_000)
+    snapshot = MemorySnapshot(max_entries=_MOST_EVENTS)
     chart = None
     try:
         with snapshot:
@@ -153,8 +157,16 @@ def _record(shell, statement, cell, local_ns):
         if chart is not None:
             chart.end()
     if not hasattr(shell, "kernel"):
-        print(report(snapshot))
+        _show(shell, snapshot)
     return snapshot
+
+
+def _show(shell, snapshot):
+    """Shows the first screen, above what the cell gives."""
+    if hasattr(shell, "kernel"):
+        display(snapshot)
+    else:
+        print(report(snapshot))
 
 
 def _allocated():
@@ -182,6 +194,7 @@ class _Run:
         except ValueError as error:
             raise UsageError(str(error)) from None
         self._quiet = "q" in self._options
+        self._screen = cell is not None and not {"q", "r"} & set(self._options)
         # The magic's own line is the first, so that lines are numbered as in the cell.
         self._code = _compile(
             shell, statement if cell is None else f"{statement}\n{cell}", "%mlrun", _AWAIT
@@ -208,9 +221,13 @@ class _Run:
         # The code may be about to import its module.
         return pkgutil.resolve_name(name)
 
+    def _target(self):
+        """The device of -g: an index, or "cpu"."""
+        return ([*self._values("g")] or ["0"])[-1]
+
     def _profiler(self):
         """A function named by -f: in the code that is about to run, or existing."""
-        target = ([*self._values("g")] or ["0"])[-1]
+        target = self._target()
         try:
             profiler = LineProfiler(
                 target_gpu=int(target) if target.isdigit() else target
@@ -234,7 +251,7 @@ class _Run:
         profiler = self._profiler()
         with self._output() as output:
             try:
-                with profiler:
+                with self._recorded(), profiler:
                     exec(self._code, self._shell.user_ns, self._local_ns)
             except BaseException:
                 # The lines before the error are what the user wants to see.
@@ -249,6 +266,22 @@ class _Run:
         if "r" in self._options:
             return profiler
         return None if self._quiet else profiler.display(columns=self._columns)
+
+    @contextlib.contextmanager
+    def _recorded(self):
+        """Records what runs within, and shows the first screen."""
+        if not self._screen:
+            yield
+            return
+        on_cpu = self._target() == "cpu"
+        snapshot = MemorySnapshot(
+            max_entries=_MOST_EVENTS, source="cpu" if on_cpu else None
+        )
+        try:
+            with snapshot:
+                yield
+        finally:
+            _show(self._shell, snapshot)
 
     def _output(self):
         """The file of -T, opened first, so that an invalid path fails before anything

@@ -65,7 +65,8 @@ def sentence(made_up, start=None) -> str | None:
 
 
 def failed() -> str | None:
-    """What to say below a traceback; None: this is no phantom."""
+    """What to say below a traceback; None: this is no phantom, or nothing was on it that
+    could have been read."""
     if not devices.under_phantom():
         return None
     found = sources.stats_of_all("cuda").values()
@@ -76,6 +77,8 @@ def failed() -> str | None:
     ask = ctypes.CDLL(None).memlab_phantom_lacked
     ask.restype = ctypes.c_char_p
     call = ask()
+    if call is None and peak == 0:
+        return None
     if call is not None:
         why = (
             f"{call.decode()} fails on the phantom device, as said above, and values read "

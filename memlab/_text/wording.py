@@ -6,6 +6,7 @@ Owns their form; the C core has all figures.
 from __future__ import annotations
 
 import os
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ HOW_WORDS = {
     "near": "near this line",
     "backward_call": "called here",
 }
+
+# The file that ipykernel names a notebook's cell by, which no reader can open.
+_CELL = re.compile(r"/ipykernel_\d+/\d+\.py\Z")
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -75,7 +79,11 @@ def escape(text: str) -> str:
 
 
 def shorten(path: str, start: str | None = None) -> str:
-    """PATH relative to the folder START, or to the current one, if it lies in it."""
+    """PATH relative to the folder START, or to the current one, if it lies in it; of a
+    notebook's cell `<cell>`.
+    """
+    if _CELL.search(path):
+        return "<cell>"
     here = os.path.join(start or os.getcwd(), "")
     return path[len(here) :] if path.startswith(here) else path
 

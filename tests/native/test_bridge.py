@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from memlab._native import bridge
+
 ROOT = Path(__file__).resolve().parents[2]
 
 LOAD = """
@@ -73,6 +75,21 @@ def run(folder, code, **changes):
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
     return out.strip()
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_the_kind_of_strings_is_told_by_a_function_of_c10(tmp_path, new):
+    """torch 2.6 has old strings, and the new ones of the library that is linked into it."""
+    names = [b"_ZNSt11logic_errorC1ERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"]
+    names.append(b"_ZN3c1014DeviceTypeName%sENS_10DeviceTypeEb" % (b"B5cxx11" if new else b""))
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libc10.so").write_bytes(b"\0".join(names))
+    assert bridge.TorchBuild(tmp_path).new_strings is new
+
+
+def test_the_kind_of_strings_is_that_which_torch_says(torch):
+    build = bridge.TorchBuild(Path(torch.__file__).parent)
+    assert build.new_strings == torch.compiled_with_cxx11_abi()
 
 
 @pytest.fixture

@@ -155,8 +155,9 @@ def drive(page, cell, output, folder, name):
     recording = outputs.inner_text()
     left = outputs.locator("svg polyline").count()
     run(2).locator("text=True").wait_for()
-    tables = run(3).locator("table")
-    tables.first.wait_for()
+    lines = run(3)
+    table = lines.locator("table", has_text="active_bytes")
+    table.wait_for()
     # Recordings are longer than a window.
     page.set_viewport_size({"width": 1280, "height": 2600})
     page.wait_for_timeout(1000)
@@ -165,7 +166,7 @@ def drive(page, cell, output, folder, name):
         "chart": chart,
         "recording": recording,
         "lines_after": left,
-        "table": tables.first.inner_text(),
+        "lines": lines.inner_text(),
     }
 
 
@@ -205,7 +206,11 @@ def check(seen):
     assert "Peak on cuda:0" in seen["recording"], seen["recording"]
     # The chart goes; the recording's own picture is no line.
     assert "at most" not in seen["recording"], seen["recording"]
-    assert "active_bytes" in seen["table"], seen["table"]
+    assert "Verdict: Fits" in seen["recording"], seen["recording"]
+    # Above the table of %%mlrun there is its first screen.
+    screen, _, table = seen["lines"].partition("active_bytes")
+    assert "Peak on cuda:0" in screen and "Verdict: Fits" in screen, seen["lines"]
+    assert "train(steps)" in table, seen["lines"]
 
 
 if __name__ == "__main__":

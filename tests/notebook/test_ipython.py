@@ -68,6 +68,24 @@ def test_a_function_defined_in_the_cell_itself(kernel):
     assert squeezed(text(shown)) == linear_table(4)
 
 
+def test_a_cell_shows_its_first_screen_above_the_tables(kernel):
+    """With the verdict; and the place of the peak by a name that is the same every day."""
+    shown = ran(kernel.run(f"%%mlrun -f linear\n{LINEAR}\nlinear()"))
+    [screen] = shown.displays
+    page = screen["text/html"]
+    assert "Peak on cuda:0: 40.0 KiB allocated" in page and "Verdict: Fits" in page
+    assert "at &lt;cell&gt;:3 linear" in page and "ipykernel" not in page
+    for options in ("-q", "-r", "-qr"):
+        shown = ran(kernel.run(f"%%mlrun {options} -f linear\nlinear()"))
+        assert shown.displays == []
+
+
+def test_the_first_screen_is_of_the_device_that_is_asked_for(kernel):
+    shown = ran(kernel.run("%%mlrun -g cpu\nheld = torch.zeros(1 << 20)"))
+    [screen] = shown.displays
+    assert "Peak on cpu:0: 4.00 MiB allocated" in screen["text/html"]
+
+
 def test_statements_keep_their_blanks_quotes_and_signs(kernel):
     ran(kernel.run(LINEAR))
     shown = kernel.run(
@@ -249,7 +267,8 @@ def test_an_exception_shows_what_ran_and_its_own_traceback(kernel):
     )
     shown = kernel.run(cell)
     assert shown.error == ("RuntimeError", "here")
-    [tables] = shown.displays
+    screen, tables = shown.displays
+    assert "Verdict: Fits" in screen["text/html"]
     assert squeezed(tables["text/plain"]) == linear_table(2)
     assert "text/html" in tables
     assert squeezed((kernel.folder / "lines.txt").read_text()) == linear_table(2)
@@ -267,7 +286,9 @@ def test_an_interrupt_shows_what_ran(kernel):
         "os.kill(os.getpid(), signal.SIGINT)\nwhile True: pass"
     )
     assert shown.error[0] == "KeyboardInterrupt"
-    assert "40.00K" in shown.displays[0]["text/plain"]
+    screen, tables = shown.displays
+    assert "Verdict: Fits" in screen["text/html"]
+    assert "40.00K" in tables["text/plain"]
     assert text(kernel.run("1 + 1")) == "2"
 
 
@@ -400,7 +421,8 @@ for cell in (
     shell.run_cell(cell)
 """
     )
-    first, second = done.stdout.split("## f\n")[1:]
+    screen, first, second = done.stdout.split("## f\n")
+    assert "Peak on cuda:0: 4.00 KiB allocated" in screen and "Verdict: Fits" in screen
     assert squeezed(first).startswith(
         "\nactive_bytes reserved_bytes line code\nall all\npeak peak\n"
         "0.00B 0.00B 2 def f():\n"

@@ -4,6 +4,7 @@ MEMLAB_OUTPUTS=1 keeps what the kernel made, MEMLAB_IMAGES=docs/images the pictu
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -22,11 +23,18 @@ def kept():
     return nbformat.read(NOTEBOOK, as_version=4)
 
 
+def same(key, value):
+    """VALUE of an output without times, which a picture of a recording has."""
+    if key != "data" or "text/html" not in value:
+        return value
+    return {**value, "text/html": re.sub("(?s)<svg.*</svg>", "", value["text/html"])}
+
+
 def outputs(notebook):
     """What the cells of code show, without what differs from run to run."""
     return [
         [
-            {key: value for key, value in output.items() if key != "metadata"}
+            {key: same(key, value) for key, value in output.items() if key != "metadata"}
             for output in cell.outputs
         ]
         for cell in notebook.cells
@@ -35,9 +43,13 @@ def outputs(notebook):
 
 
 def texts(notebook):
-    """What each cell shows as text."""
+    """What each cell shows as text, below its first screen."""
     return [
-        "".join(o.get("text") or o["data"]["text/plain"] + "\n" for o in shown)
+        "".join(
+            o.get("text") or o["data"]["text/plain"] + "\n"
+            for o in shown
+            if o["output_type"] != "display_data"
+        )
         for shown in outputs(notebook)
     ]
 
@@ -135,7 +147,7 @@ def test_the_tables_as_a_picture(theme, tmp_path):
     if path is None:
         pytest.skip("no Chromium is installed")
     folder = Path(os.environ.get("MEMLAB_IMAGES") or tmp_path)
-    shown = outputs(kept())[1][0]["data"]["text/html"]
+    shown = outputs(kept())[1][-1]["data"]["text/html"]
     style = STYLE.format(*THEMES[theme])
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(

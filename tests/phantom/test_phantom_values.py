@@ -151,6 +151,18 @@ def test_generate_and_beam_search_end_and_a_traceback_says_what_is_real(tmp_path
 
 
 @needs_torch
+def test_a_program_that_fails_before_it_uses_the_gpu_is_not_blamed_on_values(tmp_path):
+    script = tmp_path / "missing.py"
+    script.write_text("import torch\nopen('data.txt')\n")
+    command = ["-m", "memlab", "run", "--phantom", "--out", str(tmp_path / "out"), str(script)]
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert "FileNotFoundError" in done.stderr and "not real" not in done.stderr
+
+
+@needs_torch
 def test_a_traceback_names_the_call_that_fails_only_here(tmp_path):
     script = tmp_path / "share.py"
     script.write_text("import torch\ntorch.zeros(2, device='cuda').untyped_storage()._share_cuda_()\n")

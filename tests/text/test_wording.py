@@ -42,3 +42,10 @@ from memlab._text import wording
 )
 def test_a_size_has_three_significant_digits(count, text):
     assert wording.size(count) == text
+
+
+@pytest.mark.parametrize("words", [wording.shorten, wording.near])
+def test_the_file_of_a_cell_is_named_as_one(words):
+    assert words("/tmp/ipykernel_4711/815.py", "/tmp") == "<cell>"
+    assert words("/tmp/ipykernel_4711/train.py", "/tmp") == "ipykernel_4711/train.py"
+    assert words("/tmp/ipykernel_4711/1/2.py", "/") == "tmp/ipykernel_4711/1/2.py"

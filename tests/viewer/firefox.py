@@ -1,7 +1,8 @@
 """Pictures of every view of a page in Firefox: firefox.py PAGE FOLDER
 
-At three widths, light and dark, by Marionette, the protocol of Firefox's own tests.  The
-narrowest window of Firefox is 500 pixels wide.  Fails where a view tells a fault.
+At three widths, light and dark, by Marionette, the protocol of Firefox's own tests.  Its
+narrowest window is 500 pixels wide, so that a phone's width is that of a frame in it.  Fails
+where a view tells a fault, or is wider than the window.
 """
 
 import base64
@@ -15,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-SIZES = {500: 844, 1280: 720, 1920: 1080}
+SIZES = {390: 844, 1280: 720, 1920: 1080}
 VIEWS = ("timeline", "breakdown", "flame", "segments", "events", "growth")
 PATIENCE_SECONDS = 120
 # Drawn once the frames that follow a change are over.
@@ -24,7 +25,11 @@ const [state, done] = arguments;
 location.hash = state;
 let frames = 40;
 const wait = () => (frames-- > 0 ? requestAnimationFrame(wait)
-  : done([...document.querySelectorAll(".fault:not([hidden])")].map((f) => f.textContent)));
+  : done({
+    faults: [...document.querySelectorAll(".fault:not([hidden])")].map((f) => f.textContent),
+    window: innerWidth,
+    page: document.documentElement.scrollWidth,
+  }));
 wait();
 """
 
@@ -76,18 +81,33 @@ class Firefox:
         self.process.wait()
 
 
-def shoot(firefox, page, folder):
+def open_page(firefox, address, width, height, folder):
+    """Opens ADDRESS in a frame of this size; returns the frame's element."""
+    around = folder / "around.html"
+    around.write_text(
+        f'<!DOCTYPE html><style>* {{ margin: 0; border: 0; display: block }}</style>'
+        f'<iframe src="{address}" width="{width}" height="{height}"></iframe>'
+    )
+    firefox.do("WebDriver:SetWindowRect", width=max(width, 500), height=height + 200)
+    firefox.do("WebDriver:Navigate", url=around.as_uri())
+    found = firefox.do("WebDriver:FindElement", using="css selector", value="iframe")
+    return next(iter(found["value"].values()))
+
+
+def shoot(firefox, page, folder, own):
     for width, theme in itertools.product(SIZES, ("light", "dark")):
-        firefox.do("WebDriver:SetWindowRect", width=width, height=SIZES[width] + 85)
-        firefox.do("WebDriver:Navigate", url=f"{page}#theme={theme}")
+        frame = open_page(firefox, f"{page}#theme={theme}", width, SIZES[width], own)
         for view in VIEWS:
-            faults = firefox.do(
+            firefox.do("WebDriver:SwitchToFrame", element=frame)
+            seen = firefox.do(
                 "WebDriver:ExecuteAsyncScript",
                 script=SHOW,
                 args=[f"#{view}&theme={theme}"],
             )["value"]
-            assert faults == [], faults
-            data = firefox.do("WebDriver:TakeScreenshot", full=False)["value"]
+            assert seen["faults"] == [] and seen["window"] == width, seen
+            assert seen["page"] <= width, (view, seen)
+            firefox.do("WebDriver:SwitchToFrame", id=None)
+            data = firefox.do("WebDriver:TakeScreenshot", id=frame)["value"]
             picture = folder / f"firefox-{view}-{width}-{theme}.png"
             picture.write_bytes(base64.b64decode(data))
 
@@ -96,7 +116,7 @@ def main(page, folder):
     with tempfile.TemporaryDirectory() as profile:
         firefox = Firefox(profile)
         try:
-            shoot(firefox, Path(page).resolve().as_uri(), Path(folder))
+            shoot(firefox, Path(page).resolve().as_uri(), Path(folder), Path(profile))
         finally:
             firefox.end()
 

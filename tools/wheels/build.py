@@ -213,7 +213,7 @@ def build_wheel(python, version, torches, output):
                 [own, HERE / "bridge.py", site / "torch", kept],
                 check=True,
                 env=flags,
-                capture_output=True,
+                stdout=subprocess.PIPE,
                 text=True,
             ).stdout.strip()
             shutil.copy(made, package / "memlab")

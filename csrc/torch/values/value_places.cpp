@@ -1,6 +1,7 @@
 /* Owns where the program read values that are made up. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <frameobject.h> /* CPython 3.10: PyFrame_GetBack */
 
 #include <cstring>
 #include <map>

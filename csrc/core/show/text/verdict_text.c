@@ -32,11 +32,38 @@ behind(ml_string path, const char *folder)
     return 0;
 }
 
+/* Whether PATH is the file that ipykernel names a cell by: .../ipykernel_4711/815.py, which
+ * no reader can open. */
+static bool
+is_cell(ml_string path)
+{
+    static const char folder[] = "/ipykernel_";
+    size_t at = behind(path, folder);
+    if (at == 0) {
+        return false;
+    }
+    size_t slash = 0;
+    for (; at < path.length && path.bytes[at] != '.'; at++) {
+        if (path.bytes[at] == '/') {
+            slash++;
+        }
+        else if (path.bytes[at] < '0' || path.bytes[at] > '9') {
+            return false;
+        }
+    }
+    return slash == 1 && path.length - at == 3 &&
+           memcmp(path.bytes + at, ".py", 3) == 0;
+}
+
 /* A path from the folder of its installed package on, else from START on. */
 static void
 put_path(ml_buffer *out, const ml_verdict_words *words, uint32_t filename)
 {
     ml_string path = words->recording->strings[filename];
+    if (is_cell(path)) {
+        ml_markup(out, "<cell>");
+        return;
+    }
     size_t skipped = behind(path, "site-packages/");
     if (skipped == 0) {
         skipped = behind(path, "dist-packages/");

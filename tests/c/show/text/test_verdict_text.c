@@ -1,6 +1,7 @@
 /* The words of verdicts put together by hand. */
 #include "show/text/verdict_text.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "recording_samples.h"
@@ -130,6 +131,34 @@ test_a_failure_has_its_place(void)
         "Out of memory in an evaluation of layers.3 at /home/a/train.py:8 main: "
         "1.50 MiB were asked for, torch held 2.00 GiB.");
     sample_end(&s);
+}
+
+/* The file of a cell is ipykernel's own; what only looks like one is shown as it is. */
+static void
+test_a_cell_has_no_path(void)
+{
+    static const struct {
+        const char *path, *shown;
+    } each[] = {
+        {"/tmp/ipykernel_4711/815.py", "<cell>"},
+        {"/tmp/ipykernel_4711/train.py", "/tmp/ipykernel_4711/train.py"},
+        {"/tmp/ipykernel_4711/1/2.py", "/tmp/ipykernel_4711/1/2.py"},
+        {"/tmp/ipykernel_4711/815.pyc", "/tmp/ipykernel_4711/815.pyc"},
+        {"/tmp/ipykernel_4711", "/tmp/ipykernel_4711"},
+        {"/tmp/ipykernel_", "/tmp/ipykernel_"},
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        begin();
+        found(ML_FINDING_OUT_OF_MEMORY)->cause = line_of(each[i].path, "main");
+        char expected[160];
+        snprintf(
+            expected, sizeof expected,
+            "Out of memory in an evaluation of layers.3 at %s:8 main: 1.50 MiB were "
+            "asked for, torch held 2.00 GiB.",
+            each[i].shown);
+        CHECK_WORDS(ml_verdict_finding, expected);
+        sample_end(&s);
+    }
 }
 
 static void
@@ -326,6 +355,7 @@ main(void)
     RUN(test_findings_without_a_line);
     RUN(test_the_cache_names_its_setting);
     RUN(test_a_failure_has_its_place);
+    RUN(test_a_cell_has_no_path);
     RUN(test_growth_has_its_holder_and_remedy);
     RUN(test_changes);
     RUN(test_no_kind_is_without_words);
