@@ -146,9 +146,9 @@ enum ml_loop_fact {
 /* What the program makes of the model's result before the backward pass. */
 enum ml_loop_loss {
     ML_LOSS_UNKNOWN = 0,
-    ML_LOSS_REDUCES = 1,  /* its mean or sum */
-    ML_LOSS_CLASSES = 2,  /* a loss over classes, which keeps as much as the result */
-    ML_LOSS_ELEMENTS = 3  /* a loss element by element, which keeps nothing */
+    ML_LOSS_REDUCES = 1, /* its mean or sum */
+    ML_LOSS_CLASSES = 2, /* a loss over classes, which keeps as much as the result */
+    ML_LOSS_ELEMENTS = 3 /* a loss element by element, which keeps nothing */
 };
 
 enum ml_note_kind {

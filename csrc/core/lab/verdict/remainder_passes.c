@@ -152,12 +152,14 @@ finish_loss_backward(ml_remainder_builder *b)
     int error = 0;
     for (; there < LOSS_BLOCKS && error == 0; there++) {
         size_t brief = 0;
-        error = ml_remainder_add(b, bytes, out->recorded,
-                                 out->items[out->recorded].scales, ML_REST_BRIEF, &brief);
+        error =
+            ml_remainder_add(b, bytes, out->recorded, out->items[out->recorded].scales,
+                             ML_REST_BRIEF, &brief);
         if (error == 0) {
             ml_remainder_free_at(b, brief, b->now + 1);
         }
     }
+    b->now += 2; /* one of them goes on to the last layer */
     return error;
 }
 

@@ -541,6 +541,8 @@ main(void)
     RUN(test_a_result_that_is_replaced_is_no_growth);
     RUN(test_what_each_pass_leaves_is_growth);
     RUN(test_a_loss_in_16_bits_casts_to_float32);
+    RUN(test_a_loss_behind_the_last_layer);
+    RUN(test_memory_ends_in_the_loss);
     RUN(test_a_backward_pass_under_way);
     RUN(test_a_checkpoint_under_way_is_not_known);
     RUN(test_a_gradient_that_failed_does_not_scale);
