@@ -10,6 +10,7 @@ import difflib
 import os
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 from typing import NamedTuple
@@ -246,6 +247,8 @@ def main(argv=None) -> int:
             file=sys.stderr,
         )
         return 2
+    if program[0].endswith(".py") and shutil.which(program[0]) is None:
+        program = [sys.executable, *program]
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

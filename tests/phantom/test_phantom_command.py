@@ -62,6 +62,13 @@ def test_an_option_before_a_variable_before_the_default(
 
 
 @needs_library
+def test_command_runs_a_file_of_python(tmp_path):
+    (tmp_path / "train.py").write_text("import sys; print(*sys.argv[1:])")
+    done = command(str(tmp_path / "train.py"), "--batch", "4")
+    assert (done.returncode, done.stdout) == (0, "--batch 4\n"), done.stderr
+
+
+@needs_library
 @pytest.mark.parametrize(
     "variable, value, words",
     [

@@ -63,11 +63,16 @@ put_factor(ml_buffer *out, const ml_make_fit *fit, uint32_t batch)
     ml_markup_unsigned(out, hundredths % 100);
 }
 
-/* The command that measures it, with the program of the recording where it tells that. */
+/* The command that measures it, with the program of the recording where it tells that.  The name
+ * of its argument for a batch is a guess where it was not given. */
 static void
 put_command(ml_buffer *out, const ml_make_fit *fit)
 {
-    ml_markup(out, "To measure it: memlab fit");
+    ml_markup(out,
+              fit->batch_number != 0
+                  ? "To measure it: memlab fit"
+                  : "To measure it, with the program's own argument for the batch: "
+                    "memlab fit");
     if (fit->gpu_bytes != 0) {
         ml_markup(out, " --memory ");
         ml_markup_unsigned(out, fit->gpu_bytes >> 20);
@@ -89,7 +94,7 @@ put_command(ml_buffer *out, const ml_make_fit *fit)
         ml_markup(out, "train.py");
     }
     if (fit->batch_number == 0) {
-        ml_markup(out, " --batch 32");
+        ml_markup(out, " --batch 64");
     }
     else if (fit->program.length == 0) {
         ml_markup(out, " ");
@@ -133,8 +138,12 @@ ml_fit_put_batch(ml_buffer *out, const ml_make_fit *fit)
         ml_markup(out, "No batch fits: what does not grow with the batch is too much.");
     }
     else if (!fit->batch_named) {
-        ml_markup(out, "Which batch fits cannot be told exactly: too much was still to "
-                       "come. ");
+        ml_markup(out, "Which batch fits cannot be told exactly, as much was still to "
+                       "come: between ");
+        put_factor(out, fit, fit->batch_safe);
+        ml_markup(out, " and ");
+        put_factor(out, fit, fit->batch_most);
+        ml_markup(out, " times this one. ");
         put_command(out, fit);
     }
     else {

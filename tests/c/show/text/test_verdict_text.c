@@ -309,9 +309,18 @@ test_the_batch_that_fits(void)
     fit.gpu_bytes = UINT64_C(24) << 30;
     check_batch(
         &fit,
-        "Which batch fits cannot be told exactly: too much was still to come. To "
-        "measure it: memlab fit --memory 24576MiB --vary batch-size=1..40 train.py "
-        "--batch-size 40");
+        "Which batch fits cannot be told exactly, as much was still to come: between "
+        "0.83 and 0.85 times this one. To measure it: memlab fit --memory 24576MiB "
+        "--vary batch-size=1..40 train.py --batch-size 40");
+    fit.batch_number = 0;
+    fit.batch_safe = 341; /* of 1,024 */
+    fit.batch_most = 450;
+    check_batch(
+        &fit, "Which batch fits cannot be told exactly, as much was still to come: "
+              "between 0.33 and 0.44 times this one. To measure it, with the program's "
+              "own argument for the batch: memlab fit --memory 24576MiB --vary "
+              "batch=1..64 train.py --batch 64");
+    fit.batch_number = 40;
     fit.untold = 1u << ML_UNTOLD_GROWTH | 1u << ML_UNTOLD_WORKSPACES;
     fit.program = (ml_string){"t.py --batch-size 40", 20};
     check_batch(
