@@ -169,6 +169,46 @@ leaves_much(const choice *c, const ml_module_row *rows, size_t count)
            rows[count - 1].sum.bytes > c->tree->nodes[0].all.bytes / REST_MOST;
 }
 
+/* The child of NODE that has all but a REST_MOST of its bytes; 0: none. */
+static uint32_t
+most_of(const ml_module_tree *tree, const ml_module_node *node)
+{
+    for (uint32_t i = node->first; i < node->first + node->children; i++) {
+        if (tree->nodes[i].all.bytes >= node->all.bytes - node->all.bytes / REST_MOST) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+/* A module of which one child has nearly all is named by the child, as that tells more.  What the
+ * child leaves goes to the row above. */
+static void
+name_closer(const ml_module_tree *tree, ml_module_row *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        ml_module_row *row = &rows[i];
+        while (row->node != 0 && row->share == ML_MODULE_ALL) {
+            const ml_module_node *node = &tree->nodes[row->node];
+            uint32_t child = most_of(tree, node);
+            size_t above = ml_module_row_of(tree, rows, count, node->parent);
+            bool whole = child != 0 && tree->nodes[child].all.bytes == node->all.bytes;
+            if (child == 0 || (!whole && above == count)) {
+                break;
+            }
+            if (!whole) {
+                rows[above].sum.bytes += node->all.bytes - tree->nodes[child].all.bytes;
+                rows[above].sum.blocks +=
+                    node->all.blocks - tree->nodes[child].all.blocks;
+                rows[above].share = ML_MODULE_REST;
+            }
+            row->node = child;
+            row->sum = tree->nodes[child].all;
+        }
+    }
+    qsort(rows, count, sizeof(ml_module_row), compare_rows);
+}
+
 int
 ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most,
                size_t *count)
@@ -187,6 +227,7 @@ ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most,
     }
     ml_free(c.list);
     ml_free(c.places);
+    name_closer(tree, rows, *count);
     for (size_t i = 0; i < *count; i++) {
         /* If all of a module is in its numbers, the numbers add nothing. */
         const ml_module_node *node = &tree->nodes[rows[i].node];

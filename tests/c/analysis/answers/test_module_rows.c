@@ -98,6 +98,19 @@ test_unfolds(void)
     CHECK_ROWS(1, " 1000 all; ", NET);
 }
 
+/* Of 980 of net its layers have 960: they are named, and the 20 go to the rest.  Of 1000, 940 are
+ * not nearly all; with no row for the rest the whole stays. */
+static void
+test_names_the_child_that_has_nearly_all(void)
+{
+    CHECK_ROWS(3, "net.l 960 all; other 100 all;  30 rest; ", {"net.l.0", 480},
+               {"net.l.1", 480}, {"net.e", 20}, {"other", 100}, {"x", 10});
+    CHECK_ROWS(3, "net 1000 all; other 100 all;  10 rest; ", {"net.l.0", 470},
+               {"net.l.1", 470}, {"net.e", 60}, {"other", 100}, {"x", 10});
+    CHECK_ROWS(2, "net 980 all; workspace of a library 100 all; ", {"net.l.0", 480},
+               {"net.l.1", 480}, {"net.e", 20}, {NULL, 100});
+}
+
 /* More children than rows: the largest, and the rest; of equal ones some. */
 static void
 test_wide(void)
@@ -201,6 +214,7 @@ int
 main(void)
 {
     RUN(test_unfolds);
+    RUN(test_names_the_child_that_has_nearly_all);
     RUN(test_wide);
     RUN(test_rest);
     RUN(test_small);
