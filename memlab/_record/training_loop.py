@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 UNKNOWN, NO, YES = 0, 1, 2
 # Of what the program does with a model's result: means and sums alone; a loss over classes; one
-# element by element that keeps nothing.
-REDUCES, CLASSES, ELEMENTS = 1, 2, 3
+# element by element that keeps nothing; the mean or sum of its squares.
+REDUCES, CLASSES, ELEMENTS, SQUARES = 1, 2, 3, 4
 # Callers that are looked at: libraries that train for a program are some calls deep.
 _MOST_FRAMES = 200
 _OF_CLASSES = {"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"}
@@ -96,29 +96,33 @@ class _Part:
                     return False
         return True
 
-    def reduces(self, call: int) -> bool:
-        """Whether the result of the call there goes into nothing but its mean or sum."""
+    def reduction(self, call: int) -> int:
+        """REDUCES or SQUARES, if the result of the call there goes into nothing but its mean or
+        sum, or those of its squares; else UNKNOWN."""
         steps = [c for c in self.code if c.offset > call and c.opname not in _BESIDE_CALLS]
-        results, reduced = set(), False
+        results, reduced, kind = set(), False, REDUCES
         for step, after in zip(steps, steps[1:]):
             if "zero_grad" in (step.argval, after.argval) or step.opname == "POP_TOP":
                 continue
             if _is_attribute(step):
                 whole = after.opname in _CALLS and not after.arg
                 if step.argval == "backward":
-                    return reduced
+                    return kind if reduced else UNKNOWN
+                if not reduced and step.argval == "square" and whole and kind == REDUCES:
+                    kind = SQUARES
+                    continue
                 if not reduced and not (step.argval in ("mean", "sum") and whole):
-                    return False
+                    return UNKNOWN
                 reduced = True
             elif step.opname in _STORES and not reduced:
                 results.add(step.argval)
             elif step.opname.startswith("LOAD"):
                 # Before the reduction nothing but the result is read, and after it all but that.
                 if (step.argval in results) == reduced:
-                    return False
+                    return UNKNOWN
             elif not reduced and step.opname not in _CALLS and step.opname not in _STORES:
-                return False
-        return False
+                return UNKNOWN
+        return UNKNOWN
 
     def returns_nothing(self) -> bool:
         pairs = zip(self.code, self.code[1:])
@@ -200,7 +204,7 @@ def _loss(part, inner):
         return CLASSES
     if not _OF_ELEMENTS.isdisjoint(found):
         return ELEMENTS
-    return REDUCES if any(map(part.reduces, _model_calls(part))) else UNKNOWN
+    return next(filter(None, map(part.reduction, _model_calls(part))), UNKNOWN)
 
 
 def _model_calls(part):

@@ -9,7 +9,7 @@ from memlab._record import training_loop  # noqa: E402
 
 NO, YES, UNKNOWN = training_loop.NO, training_loop.YES, training_loop.UNKNOWN
 REDUCES, CLASSES = training_loop.REDUCES, training_loop.CLASSES
-ELEMENTS = training_loop.ELEMENTS
+ELEMENTS, SQUARES = training_loop.ELEMENTS, training_loop.SQUARES
 
 
 class Watched(torch.nn.Module):
@@ -220,6 +220,10 @@ def read_again():
     (out - mean).abs().sum().backward()
 
 
+def squared_twice():
+    net(x).square().square().mean().backward()
+
+
 def added():
     (net(x) + x.sum()).mean().backward()
 
@@ -228,11 +232,12 @@ def added():
     ("program", "loss"),
     [
         (mean_squared, ELEMENTS),
-        (squared, UNKNOWN),
+        (squared, SQUARES),
         (divided, REDUCES),
         (of_a_row, UNKNOWN),
         (read_again, UNKNOWN),
         (added, UNKNOWN),
+        (squared_twice, UNKNOWN),
     ],
 )
 def test_what_loss_follows(program, loss):
@@ -288,7 +293,7 @@ def classes_before():
 
 @pytest.mark.parametrize(
     ("program", "loss"),
-    [(reduced_before, REDUCES), (squared_before, UNKNOWN), (classes_before, CLASSES)],
+    [(reduced_before, REDUCES), (squared_before, SQUARES), (classes_before, CLASSES)],
 )
 def test_what_loss_a_backward_pass_is_of(program, loss):
     net.told.clear()

@@ -146,9 +146,10 @@ enum ml_loop_fact {
 /* What the program makes of the model's result before the backward pass. */
 enum ml_loop_loss {
     ML_LOSS_UNKNOWN = 0,
-    ML_LOSS_REDUCES = 1, /* its mean or sum */
-    ML_LOSS_CLASSES = 2, /* a loss over classes, which keeps as much as the result */
-    ML_LOSS_ELEMENTS = 3 /* a loss element by element, which keeps nothing */
+    ML_LOSS_REDUCES = 1,  /* its mean or sum */
+    ML_LOSS_CLASSES = 2,  /* a loss over classes, which keeps as much as the result */
+    ML_LOSS_ELEMENTS = 3, /* a loss element by element, which keeps nothing */
+    ML_LOSS_SQUARES = 4   /* the mean or sum of its squares */
 };
 
 enum ml_note_kind {

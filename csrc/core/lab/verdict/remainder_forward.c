@@ -321,14 +321,14 @@ has_loss(const ml_remainder_builder *b, enum ml_loop_loss kind)
 static int
 add_loss(ml_remainder_builder *b, uint64_t bytes, size_t like)
 {
-    b->guessed = b->much && b->loss == ML_LOSS_UNKNOWN;
+    b->squares = ml_remainder_squares(b);
     b->now++;
     int error = 0;
     if (has_loss(b, ML_LOSS_CLASSES)) {
         error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, NULL);
         error = error == 0 && is_autocast(b) ? add_cast(b, bytes, like) : error;
     }
-    if (error == 0 && has_loss(b, ML_LOSS_ELEMENTS)) {
+    if (error == 0 && (b->squares || b->loss == ML_LOSS_ELEMENTS)) {
         size_t brief = 0;
         error = ml_remainder_add(b, bytes, like, true, ML_REST_BRIEF, &brief);
         if (error == 0) {
@@ -438,7 +438,8 @@ static int
 finish_loss(ml_remainder_builder *b)
 {
     ml_remainder *out = b->out;
-    if (b->loss == ML_LOSS_ELEMENTS) {
+    if (b->loss == ML_LOSS_ELEMENTS || b->loss == ML_LOSS_SQUARES) {
+        b->squares = ml_remainder_squares(b);
         out->items[out->recorded].kind = ML_REST_BRIEF;
         ml_remainder_free_at(b, out->recorded, ++b->now);
         return 0;

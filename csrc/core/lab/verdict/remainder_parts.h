@@ -17,7 +17,7 @@ typedef struct ml_remainder_builder {
     size_t anew_until;
     bool much;
     bool casts;    /* the loss ends with a cast to float32 */
-    bool guessed;  /* the loss is not known, and its backward pass follows */
+    bool squares;  /* the backward pass of a loss that squares follows */
     uint8_t stage; /* enum ml_stage of the request that failed */
     /* As ML_NOTE_LOOP: each enum ml_loop_fact, and bytes. */
     uint8_t gradients_live;
@@ -46,6 +46,13 @@ static inline bool
 ml_remainder_holds(const ml_remainder_builder *b, uint8_t fact)
 {
     return fact == ML_LOOP_UNKNOWN ? b->much : fact == ML_LOOP_YES;
+}
+
+/* Whether the loss squares the result, or may where much is assumed. */
+static inline bool
+ml_remainder_squares(const ml_remainder_builder *b)
+{
+    return b->loss == ML_LOSS_SQUARES || (b->much && b->loss == ML_LOSS_UNKNOWN);
 }
 
 bool ml_remainder_is_live(const ml_remainder *out, size_t demand);

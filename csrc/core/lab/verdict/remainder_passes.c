@@ -6,8 +6,8 @@
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
 
-/* Blocks of the result's size in the backward pass of a loss that is not known: pow's has its
- * gradient, the power, its multiple and their product at once. */
+/* Blocks of the result's size in the backward pass of a loss that squares: pow's has its gradient,
+ * the power, its multiple and their product at once. */
 #define LOSS_BLOCKS 4
 /* State bytes per parameter byte, of Adam and similar optimizers. */
 #define ADAM 2
@@ -132,15 +132,15 @@ takes_workspaces(const ml_remainder_builder *b)
     return false;
 }
 
-/* In the backward pass of a loss that is not known: its blocks that are still to come, each of
- * the size that failed. */
+/* In the backward pass of a loss that squares: its blocks that are still to come, each of the size
+ * that failed. */
 static int
 finish_loss_backward(ml_remainder_builder *b)
 {
     const ml_remainder *out = b->out;
     ml_cause cause = ml_causes_of(b->it->causes, b->it->device, out->failed);
     bool of_loss = b->stage == ML_STAGE_BACKWARD && cause.module == 0;
-    if (!of_loss || !b->much || b->loss != ML_LOSS_UNKNOWN) {
+    if (!of_loss || !ml_remainder_squares(b)) {
         return 0;
     }
     uint64_t bytes = out->workload->demands[out->recorded].bytes;
@@ -220,8 +220,8 @@ ml_remainder_backward(ml_remainder_builder *b)
         unsigned come = begins || b->much ? 1 : 0;
         come += b->much && is_of_program(b, i - 1) ? 1 : 0;
         come = first || of_cast ? 0 : come;
-        come = b->guessed ? LOSS_BLOCKS - 1 : come;
-        begins = first = of_cast = b->guessed = false;
+        come = b->squares ? LOSS_BLOCKS - 1 : come;
+        begins = first = of_cast = b->squares = false;
         for (unsigned j = 0; j <= come && error == 0; j++) {
             size_t brief = 0;
             error = ml_remainder_add(b, bytes, i - 1, out->items[i - 1].scales,

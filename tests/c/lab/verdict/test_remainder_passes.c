@@ -296,6 +296,7 @@ test_a_loss_behind_the_last_layer(void)
         {ML_LOSS_ELEMENTS, false, 560},
         {ML_LOSS_UNKNOWN, false, 560},
         {ML_LOSS_CLASSES, false, 660},
+        {ML_LOSS_SQUARES, false, 760}, /* four of its backward pass */
         /* What it keeps, and four of its backward pass. */
         {ML_LOSS_UNKNOWN, true, 860},
     };
