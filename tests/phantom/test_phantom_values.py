@@ -22,6 +22,16 @@ def lines(answer):
     return {SOURCE[line - 1].strip(): count for _, line, count in answer["made_up"][1]}
 
 
+def record(folder, source):
+    """The end of a program of this SOURCE under `memlab run --phantom`."""
+    script = folder / "script.py"
+    script.write_text(source)
+    command = ["-m", "memlab", "run", "--phantom", "--out", str(folder / "out"), str(script)]
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=folder
+    )
+
+
 @needs_torch
 def test_integers_booleans_and_what_follows_from_them_are_a_gpus():
     assert answer("known") == {
@@ -135,12 +145,7 @@ raise ValueError("a fault of its own")
 def test_generate_and_beam_search_end_and_a_traceback_says_what_is_real(tmp_path):
     if importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed")
-    script = tmp_path / "generate.py"
-    script.write_text(_GENERATE)
-    command = ["-m", "memlab", "run", "--phantom", "--out", str(tmp_path / "out"), str(script)]
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=tmp_path
-    )
+    done = record(tmp_path, _GENERATE)
     assert done.returncode == 1
     assert done.stdout.splitlines() == ["2 10", "2 10", "2 10"], done.stderr
     after = done.stderr.partition("ValueError: a fault of its own\n")[2]
@@ -152,24 +157,14 @@ def test_generate_and_beam_search_end_and_a_traceback_says_what_is_real(tmp_path
 
 @needs_torch
 def test_a_program_that_fails_before_it_uses_the_gpu_is_not_blamed_on_values(tmp_path):
-    script = tmp_path / "missing.py"
-    script.write_text("import torch\nopen('data.txt')\n")
-    command = ["-m", "memlab", "run", "--phantom", "--out", str(tmp_path / "out"), str(script)]
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=tmp_path
-    )
+    done = record(tmp_path, "import torch\nopen('data.txt')\n")
     assert done.returncode == 1
     assert "FileNotFoundError" in done.stderr and "not real" not in done.stderr
 
 
 @needs_torch
 def test_a_traceback_names_the_call_that_fails_only_here(tmp_path):
-    script = tmp_path / "share.py"
-    script.write_text("import torch\ntorch.zeros(2, device='cuda').untyped_storage()._share_cuda_()\n")
-    command = ["-m", "memlab", "run", "--phantom", "--out", str(tmp_path / "out"), str(script)]
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=tmp_path
-    )
+    done = record(tmp_path, "import torch\ntorch.zeros(2, device='cuda').untyped_storage()._share_cuda_()\n")
     assert done.returncode == 1
     said = " ".join(done.stderr.split())
     assert "cudaIpcGetMemHandle fails on the phantom device: memory of the device" in said

@@ -308,29 +308,23 @@ add_cast(ml_remainder_builder *b, uint64_t bytes, size_t like)
     return ml_remainder_add(b, 2 * bytes, like, true, ML_REST_PASS, NULL);
 }
 
-/* Whether there is a loss of KIND; one that is not known is of any where much is assumed. */
-static bool
-has_loss(const ml_remainder_builder *b, enum ml_loop_loss kind)
-{
-    return b->loss == kind || (b->much && b->loss == ML_LOSS_UNKNOWN);
-}
-
-/* The loss of a result of BYTES.  Over classes it keeps the logarithms of their probabilities;
+/* The loss of the demand RESULT.  Over classes it keeps the logarithms of their probabilities;
  * in 16 bits their cast to float32 besides.  Element by element it makes a block that its mean
  * frees. */
 static int
-add_loss(ml_remainder_builder *b, uint64_t bytes, size_t like)
+add_loss(ml_remainder_builder *b, size_t result)
 {
-    b->squares = ml_remainder_squares(b);
+    uint64_t bytes = b->out->workload->demands[result].bytes;
+    b->squares = ml_remainder_has_loss(b, ML_LOSS_SQUARES);
     b->now++;
     int error = 0;
-    if (has_loss(b, ML_LOSS_CLASSES)) {
-        error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, NULL);
-        error = error == 0 && is_autocast(b) ? add_cast(b, bytes, like) : error;
+    if (ml_remainder_has_loss(b, ML_LOSS_CLASSES)) {
+        error = ml_remainder_add(b, bytes, result, true, ML_REST_PASS, NULL);
+        error = error == 0 && is_autocast(b) ? add_cast(b, bytes, result) : error;
     }
     if (error == 0 && (b->squares || b->loss == ML_LOSS_ELEMENTS)) {
         size_t brief = 0;
-        error = ml_remainder_add(b, bytes, like, true, ML_REST_BRIEF, &brief);
+        error = ml_remainder_add(b, bytes, result, true, ML_REST_BRIEF, &brief);
         if (error == 0) {
             ml_remainder_free_at(b, brief, ++b->now);
         }
@@ -407,10 +401,10 @@ finish_others(ml_remainder_builder *b, const family *of)
     if (others > MOST_OTHERS || (others != 0 && (rows == 0 || convolves(b)))) {
         b->out->untold |= 1u << ML_UNTOLD_MODULES;
     }
-    size_t result = b->returned != 0 ? b->returned : result_of(b, of);
-    return error == 0 ? add_loss(b, b->out->workload->demands[result].bytes,
-                                 b->returned != 0 ? like : result)
-                      : error;
+    if (error < 0) {
+        return error;
+    }
+    return add_loss(b, b->returned != 0 ? b->returned : result_of(b, of));
 }
 
 /* In a module that is of no family: it is the last one, and what it asked for its result, or
@@ -429,7 +423,7 @@ finish_last(ml_remainder_builder *b, uint32_t failed)
     }
     out->untold |= (uint32_t)!known << ML_UNTOLD_MODULES;
     b->returned = out->recorded;
-    return known ? add_loss(b, bytes, out->recorded) : 0;
+    return known ? add_loss(b, out->recorded) : 0;
 }
 
 /* After the modules: a loss, which may cast what it asked for last, or have asked for the cast.
@@ -439,7 +433,7 @@ finish_loss(ml_remainder_builder *b)
 {
     ml_remainder *out = b->out;
     if (b->loss == ML_LOSS_ELEMENTS || b->loss == ML_LOSS_SQUARES) {
-        b->squares = ml_remainder_squares(b);
+        b->squares = ml_remainder_has_loss(b, ML_LOSS_SQUARES);
         out->items[out->recorded].kind = ML_REST_BRIEF;
         ml_remainder_free_at(b, out->recorded, ++b->now);
         return 0;
@@ -452,7 +446,7 @@ finish_loss(ml_remainder_builder *b)
             returned = out->workload->demands[i].bytes;
         }
     }
-    if (!has_loss(b, ML_LOSS_CLASSES) || !is_autocast(b)) {
+    if (!ml_remainder_has_loss(b, ML_LOSS_CLASSES) || !is_autocast(b)) {
         return 0;
     }
     b->casts = bytes == 2 * returned;

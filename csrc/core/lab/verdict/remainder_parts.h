@@ -48,11 +48,11 @@ ml_remainder_holds(const ml_remainder_builder *b, uint8_t fact)
     return fact == ML_LOOP_UNKNOWN ? b->much : fact == ML_LOOP_YES;
 }
 
-/* Whether the loss squares the result, or may where much is assumed. */
+/* Whether the loss is of KIND; one that is not known is of any where much is assumed. */
 static inline bool
-ml_remainder_squares(const ml_remainder_builder *b)
+ml_remainder_has_loss(const ml_remainder_builder *b, enum ml_loop_loss kind)
 {
-    return b->loss == ML_LOSS_SQUARES || (b->much && b->loss == ML_LOSS_UNKNOWN);
+    return b->loss == kind || (b->much && b->loss == ML_LOSS_UNKNOWN);
 }
 
 bool ml_remainder_is_live(const ml_remainder *out, size_t demand);

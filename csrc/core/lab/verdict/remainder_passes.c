@@ -140,7 +140,7 @@ finish_loss_backward(ml_remainder_builder *b)
     const ml_remainder *out = b->out;
     ml_cause cause = ml_causes_of(b->it->causes, b->it->device, out->failed);
     bool of_loss = b->stage == ML_STAGE_BACKWARD && cause.module == 0;
-    if (!of_loss || !ml_remainder_squares(b)) {
+    if (!of_loss || !ml_remainder_has_loss(b, ML_LOSS_SQUARES)) {
         return 0;
     }
     uint64_t bytes = out->workload->demands[out->recorded].bytes;
