@@ -13,7 +13,7 @@
 Record                MemorySnapshot, phase, step, mark, record_memory_history
 Read                  open, merge: a Recording with peak(), summary(), at(), lines(),
                       modules(), events(), oom(), diff(), replay(), explain(), view()
-The commands          report, view, diff, convert, explain, replay, tune, fit
+The commands          report, view, diff, convert, export, explain, replay, tune, fit
 While it trains       leaks, holders, MemReporter, ledger, stats, metrics, MemoryMonitor
 Line by line          profile, LineProfiler, and %mlrun in a notebook
 Lend the GPU          Courtesy
@@ -49,6 +49,7 @@ _HOMES = {
     "diff": "_compare.diff",
     "dump_snapshot": "_record.history",
     "explain": "_lab.explain",
+    "export": "_recording.commands",
     "fit": "_fit.fit",
     "holders": "_objects.holders",
     "leaks": "_objects.leaks",

@@ -38,7 +38,7 @@ from memlab._record.history import (
     snapshot,
 )
 from memlab._record.memory_snapshot import MemorySnapshot
-from memlab._recording.commands import convert, report
+from memlab._recording.commands import convert, export, report
 from memlab._recording.recording import Recording, merge
 from memlab._recording.recording import open as open
 from memlab._recording.view import view
@@ -67,6 +67,7 @@ __all__ = [
     "diff",
     "dump_snapshot",
     "explain",
+    "export",
     "fit",
     "holders",
     "leaks",

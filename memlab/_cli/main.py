@@ -15,11 +15,11 @@ from memlab._version import __version__
 
 # In the order of their help; each is read when it is needed.
 _COMMANDS = tuple(
-    "run lines report merge diff replay tune explain view top dump convert fit phantom "
+    "run lines report merge diff replay tune explain view top dump convert export fit phantom "
     "backends".split()
 )
 # Commands that may run for seconds before any output.
-_LONG = {"report", "merge", "diff", "replay", "tune", "explain", "view", "convert", "dump"}
+_LONG = {"report", "merge", "diff", "replay", "tune", "explain", "view", "convert", "export", "dump"}
 
 
 def main(argv=None) -> int:

@@ -18,14 +18,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 # A device's tables have its index as their first column, and their rows are numbered.
-TABLES = ("allocations", "events", "segments", "blocks", "notes", "stacks", "frames")
-OF_DEVICE = ("allocations", "events", "segments", "blocks")
+TABLES = (
+    "allocations",
+    "events",
+    "segments",
+    "blocks",
+    "steps",
+    "notes",
+    "stacks",
+    "frames",
+)
+OF_DEVICE = ("allocations", "events", "segments", "blocks", "steps")
 # The name of a row's number.
 ROW = {
     "allocations": "allocation",
     "events": "event",
     "segments": "segment",
     "blocks": "block",
+    "steps": "row",
     "notes": "note",
     "stacks": "stack",
     "frames": "frame",

@@ -1,25 +1,27 @@
-"""The figures of a GPU's memory that a training run logs, and their destinations.
+"""The figures of a GPU's memory that a training run logs.
 
-Owns memlab.metrics(), memlab.MemoryMonitor, and the two sinks that need no trainer:
-TensorBoard and an endpoint for Prometheus.  torch's counters are read, never reset.
+Owns memlab.metrics() and memlab.MemoryMonitor.  torch's counters are read, never reset.
 """
 
 from __future__ import annotations
 
 import operator
-import os
 import sys
 import time
 
 from memlab import _core
 from memlab._errors import Error, check_count, tell
+from memlab._monitor.sinks import Sinks, index_of
 from memlab._native import bridge, sources
 from memlab._record.other_trainers import OtherTrainers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Any
+
+    from memlab._core import _Path
 
 # Like the sampler of recordings, queries of the driver take at most a thousandth of the
 # time.
@@ -65,7 +67,7 @@ def metrics(device: object = None) -> dict[str, float]:
     memlab never initialises, and while a Courtesy has the CUDA context.  Raises
     ValueError for an invalid GPU.
     """
-    index = _index(device)
+    index = index_of(device)
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized() or _core.context_away():
         return {}
@@ -88,18 +90,6 @@ def metrics(device: object = None) -> dict[str, float]:
     if unexplained is not None:
         answer["memory/unexplained_bytes"] = unexplained
     return answer
-
-
-def _index(device):
-    """The index of a GPU in any of torch's ways to name one; None for the current one:
-    a query of torch would initialise CUDA.
-    """
-    if device is None or str(device) == "cuda":
-        return None
-    source, index = sources.parse_device(device)
-    if source != "cuda":
-        raise ValueError(f"device must be a GPU, as 'cuda:0', not {device!r}")
-    return index
 
 
 def _unexplained(index):
@@ -145,6 +135,11 @@ class MemoryMonitor(OtherTrainers):
         Each further rank of a machine is one port above; 0 means any free port, which `address`
         tells.  Or "HOST:PORT" for another address.  There is no password: use no address that
         untrusted machines reach.
+    opentelemetry: True for gauges of OpenTelemetry's global meter provider, or a Meter.  Its
+        reader asks for the last figures when it exports: a step costs nothing.
+    fleet: a folder of Parquet files, to which a row a step is added, as docs/FLEET.md
+        says; with run, the run's name (None: the day and time), and labels, what to group runs
+        by.  Rows are written every 1,024 steps, and by close(): a killed job loses the last.
 
     Raises ValueError, TypeError or memlab.Error for an invalid argument.  A later
     failure ends the affected sink with a warning, never the program.
@@ -157,13 +152,25 @@ class MemoryMonitor(OtherTrainers):
         device: object = None,
         tensorboard: Any = None,
         prometheus: int | str | None = None,
+        opentelemetry: Any = None,
+        fleet: _Path | None = None,
+        run: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         check_count(every, 1, "every")
         self._every = operator.index(every)
         self._device = device
         self._calls = 0
         self._works = True
-        self._sinks = Sinks(tensorboard, prometheus, device=device)
+        self._sinks = Sinks(
+            tensorboard,
+            prometheus,
+            device=device,
+            opentelemetry=opentelemetry,
+            fleet=fleet,
+            run=run,
+            labels=labels,
+        )
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -206,137 +213,3 @@ class MemoryMonitor(OtherTrainers):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class Sinks:
-    """Destinations of figures beside a trainer's logger, by MemoryMonitor's options.
-
-    Raises ValueError, TypeError or memlab.Error for an invalid option.
-    """
-
-    def __init__(
-        self,
-        tensorboard: Any = None,
-        prometheus: int | str | None = None,
-        *,
-        device: object = None,
-    ) -> None:
-        self._index = _index(device)
-        self._parts = []
-        self._prometheus = None
-        self._pid = os.getpid()
-        if tensorboard is not None:
-            self._parts.append(_TensorBoard(tensorboard))
-        if prometheus is not None:
-            self._prometheus = _Prometheus(prometheus)
-            self._parts.append(self._prometheus)
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Host and port of the endpoint for Prometheus; None if there is none."""
-        return None if self._prometheus is None else self._prometheus.address
-
-    def write(self, metrics: dict[str, float], step: int) -> None:
-        """Passes METRICS, by name, to every sink.  Raises nothing: a sink that fails is
-        reported once and then left out.
-        """
-        if metrics:
-            self._each(
-                lambda part: part.write(metrics, step, self._index),
-                "metrics are no longer written to",
-            )
-
-    def close(self) -> None:
-        """Ends every sink.  Raises nothing."""
-        self._each(lambda part: part.close(), "the last metrics may be missing in")
-        self._parts = []
-
-    def _each(self, act, what):
-        if os.getpid() != self._pid:
-            # A forked child has neither TensorBoard's thread, for which it would wait,
-            # nor its own socket.
-            return
-        for part in list(self._parts):
-            try:
-                act(part)
-            except Exception as error:
-                self._parts.remove(part)
-                tell(f"{what} {part.name}: {error}")
-
-
-class _TensorBoard:
-    name = "TensorBoard"
-
-    def __init__(self, where):
-        self._writer = self._folder = None
-        if hasattr(where, "add_scalar"):
-            self._writer = where
-            return
-        try:
-            self._folder = os.path.abspath(os.fspath(where))
-        except TypeError:
-            raise TypeError(
-                f"tensorboard must be a folder or a SummaryWriter, not {where!r}"
-            ) from None
-        from importlib.util import find_spec
-
-        if find_spec("tensorboard") is None:
-            raise Error(
-                "tensorboard= needs the package tensorboard: pip install tensorboard"
-            )
-
-    def write(self, metrics, step, index):
-        if self._writer is None:
-            # Only now: the rank may have been unknown before.
-            from torch.utils.tensorboard import SummaryWriter
-
-            from memlab._files import names
-
-            ranks = names.ranks()
-            folder = self._folder
-            if ranks["world_size"] > 1:
-                folder = os.path.join(folder, f"rank{ranks['rank']}")
-            self._writer = SummaryWriter(folder)
-        for key, value in metrics.items():
-            self._writer.add_scalar(key, value, step)
-
-    def close(self):
-        if self._writer is not None:
-            self._writer.flush() if self._folder is None else self._writer.close()
-
-
-class _Prometheus:
-    name = "Prometheus"
-
-    def __init__(self, where):
-        from memlab._serve import prometheus as _prometheus
-
-        self._where = _prometheus.parse_address(where)
-        self._endpoint = None
-
-    @property
-    def address(self):
-        return None if self._endpoint is None else self._endpoint.address
-
-    def write(self, metrics, step, index):
-        from memlab._files import names
-        from memlab._serve import prometheus as _prometheus
-
-        ranks = names.ranks()
-        if self._endpoint is None:
-            host, port = self._where
-            port += ranks["local_rank"] if port else 0
-            try:
-                self._endpoint = _prometheus.Endpoint(host, port)
-            except (OSError, OverflowError) as error:
-                raise Error(
-                    f"{host}:{port} cannot be opened ({error}): give prometheus= another port"
-                ) from None
-        if index is None:
-            index = sys.modules["torch"].cuda.current_device()
-        labels = {"rank": str(ranks["rank"]), "device": str(index)}
-        self._endpoint.publish({**metrics, "step": step}, labels)
-
-    def close(self):
-        if self._endpoint is not None:
-            self._endpoint.close()

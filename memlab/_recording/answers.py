@@ -135,8 +135,8 @@ class Answers:
     def table(self, name: str = "allocations", device: int | None = None) -> Table:
         """A table of the recording: its columns, and its rows for other tools.
 
-        name: "allocations", "events", "segments", "blocks", "notes", "stacks" or "frames",
-        which docs/VIEWING.md describes.  device: an index; None: all.  Raises ValueError
+        name: "allocations", "events", "segments", "blocks", "steps", "notes", "stacks" or
+        "frames", which docs/VIEWING.md describes.  device: an index; None: all.  Raises ValueError
         for another name, IndexError for a device that the recording lacks, and the errors
         of data().
         """

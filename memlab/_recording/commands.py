@@ -1,4 +1,4 @@
-"""The commands `memlab report` and `memlab convert` as functions."""
+"""The commands `memlab report`, `memlab convert` and `memlab export` as functions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from memlab._report.answer import Answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from memlab._answers import Report
     from memlab._core import _Path
     from memlab._files.merged import AnyRecording
 
-__all__ = ["convert", "report"]
+__all__ = ["convert", "export", "report"]
 
 _ROWS = 15
 
@@ -127,3 +127,29 @@ def convert(
     data, name = merged.recorded(recording)
     title = view.title_of(name)
     export.convert(data, path, to, device=device, table=table, title=title, expand=expand)
+
+
+def export(
+    recording: AnyRecording,
+    folder: _Path,
+    *,
+    run: str | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Adds a run to a fleet's folder of Parquet files: a row for each rank, device, step and
+    category, which docs/FLEET.md describes.
+
+    recording: what memlab.open() takes or gives, or a MemorySnapshot.  folder: a path or
+    URI; other runs there stay.  run: the run's name; a file of the same run and rank is
+    replaced; None: the recording's name and when it began.  labels: what to group by, as
+    {"commit": "1f2e", "team": "vision"}.
+
+    Returns the files, one a rank.  Raises ValueError for an invalid name, memlab.Error
+    without pyarrow and for what has no events, OSError, and what memlab.open() and
+    MemorySnapshot.data() raise.
+    """
+    from memlab._export import fleet
+
+    data, name = merged.recorded(recording)
+    run = fleet.run_name(data, name) if run is None else run
+    return fleet.export(data, os.fsdecode(folder), run, labels)

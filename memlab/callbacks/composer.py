@@ -12,6 +12,7 @@ import os
 from memlab import _core
 from memlab._files import names
 from memlab._monitor import metrics as _metrics
+from memlab._monitor import sinks as _sinks
 from memlab._page import page as _page
 from memlab._record import oom
 from memlab._record.composer_hooks import model_device, on_cpu, progress
@@ -269,7 +270,7 @@ class MemoryMonitor(Callback):
         }
         self._further = () if memory_keys else _FURTHER
         self._targets = tensorboard, prometheus
-        self._sinks = _metrics.Sinks(*self._targets)
+        self._sinks = _sinks.Sinks(*self._targets)
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -281,7 +282,7 @@ class MemoryMonitor(Callback):
         on_cpu(state, "The memory monitor only works on CUDA devices")
         # An earlier trainer may not have been closed.
         self.close(state, logger)
-        self._sinks = _metrics.Sinks(*self._targets)
+        self._sinks = _sinks.Sinks(*self._targets)
 
     def after_train_batch(self, state: Any, logger: Any) -> None:
         """Logs the figures."""

@@ -20,7 +20,7 @@ import time
 
 from memlab._errors import tell
 from memlab._files import times
-from memlab._monitor import metrics
+from memlab._monitor import metrics, sinks
 from memlab._record import memory_snapshot
 from memlab._record.windowed import OfSnapshot
 from memlab.callbacks._memprofiler import profiler_hooks
@@ -329,14 +329,14 @@ class MemoryMonitor(_Callback):
     ) -> None:
         super().__init__()
         self._places = tensorboard, prometheus
-        self._sinks = metrics.Sinks(*self._places)
+        self._sinks = sinks.Sinks(*self._places)
         self._failed = False
         self._why_not = ""  # why nothing is logged
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins anew: another training ended the sinks, or this process was forked."""
         if stage == "fit":
-            self._sinks = metrics.Sinks(*self._places)
+            self._sinks = sinks.Sinks(*self._places)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int

@@ -19,6 +19,7 @@ import pytest
 import memlab
 from memlab import _core
 from memlab._monitor import metrics as _metrics
+from memlab._monitor import sinks as _sinks
 from memlab._native import bridge, sources
 from memlab._serve import connections, prometheus
 
@@ -390,6 +391,7 @@ def test_no_client_takes_a_thread_or_a_place_of_an_endpoint():
 def said(monkeypatch):
     said = []
     monkeypatch.setattr(_metrics, "tell", said.append)
+    monkeypatch.setattr(_sinks, "tell", said.append)
     return said
 
 
@@ -403,14 +405,14 @@ def test_each_rank_of_a_machine_has_a_port_of_its_own(monkeypatch, said):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         ranked(monkeypatch, 5, 1, 8)
-        sinks = _metrics.Sinks(prometheus=port - 1, device=2)
+        sinks = _sinks.Sinks(prometheus=port - 1, device=2)
         sinks.write({"memory/ooms": 1}, 3)
         sinks.write({"memory/ooms": 1}, 4)
         assert sinks.address is None
         (text,) = said
         assert f"no longer written to Prometheus: 127.0.0.1:{port} cannot be opened" in text
         assert text.endswith("give prometheus= another port")
-    sinks = _metrics.Sinks(prometheus=port - 1, device=2)
+    sinks = _sinks.Sinks(prometheus=port - 1, device=2)
     sinks.write({"memory/ooms": 1}, 3)
     assert sinks.address == ("127.0.0.1", port)
     assert b'\nmemlab_memory_ooms_total{rank="5",device="2"} 1\n' in get(sinks.address)
@@ -421,7 +423,7 @@ def test_each_rank_of_a_machine_has_a_port_of_its_own(monkeypatch, said):
 def test_a_forked_child_leaves_the_sinks_to_its_parent(said, tmp_path, torch):
     """TensorBoard's thread is not there, and would be waited for; the socket is shared."""
     pytest.importorskip("tensorboard")
-    sinks = _metrics.Sinks(tmp_path, 0, device=0)
+    sinks = _sinks.Sinks(tmp_path, 0, device=0)
     sinks.write({"memory/ooms": 1}, 1)
     child = os.fork()
     if child == 0:
@@ -454,7 +456,7 @@ class Writer:
 
 def test_a_writer_of_the_program_is_written_to_and_stays_open(said):
     writer = Writer()
-    sinks = _metrics.Sinks(tensorboard=writer)
+    sinks = _sinks.Sinks(tensorboard=writer)
     sinks.write({"memory/ooms": 1, "memory/fragmentation": 0.5}, 7)
     sinks.write({}, 8)
     sinks.close()
@@ -474,7 +476,7 @@ def test_a_folder_of_tensorboard(monkeypatch, said, tmp_path, torch):
 
     for rank in (0, 1):
         ranked(monkeypatch, rank, rank, 2)
-        sinks = _metrics.Sinks(tensorboard=tmp_path)
+        sinks = _sinks.Sinks(tensorboard=tmp_path)
         for step in (10, 20):
             sinks.write({"memory/reserved_bytes": rank + step}, step)
         sinks.close()

@@ -9,9 +9,9 @@
 const char ml_columns_doc[] =
     "columns($self, table, device=0)\n--\n\n"
     "A table of the recording: a dict of memoryviews, by the names of its columns.\n\n"
-    "table is 'events', 'allocations', 'segments' or 'blocks' of device, or 'notes',\n"
-    "'stacks', 'frames' or 'strings' of all; docs/VIEWING.md says what the columns "
-    "are.\n"
+    "table is 'events', 'allocations', 'segments', 'blocks' or 'steps' of device, or\n"
+    "'notes', 'stacks', 'frames' or 'strings' of all; docs/VIEWING.md says what the\n"
+    "columns are.\n"
     "Raises ValueError, IndexError for a device that the recording does not have,\n"
     "memlab.Error for over two billion events, MemoryError.";
 
@@ -75,7 +75,7 @@ kind_of(const char *name, enum ml_recording_table_kind *kind)
     }
     PyErr_Format(PyExc_ValueError,
                  "no table '%s': there are events, allocations, segments, blocks, "
-                 "notes, stacks, frames and strings",
+                 "steps, notes, stacks, frames and strings",
                  name);
     return -1;
 }

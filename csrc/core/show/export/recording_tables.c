@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "analysis/answers/step_peaks.h"
 #include "show/page/page_device.h"
 
 #define FIELD(type, name, format) \
@@ -279,6 +280,61 @@ make_blocks(ml_column_table *table, const ml_device_trace *trace)
     return error;
 }
 
+/* ---- The peaks of steps ---- */
+
+struct step_row {
+    uint64_t step, time_ns, allocated, reserved, most_reserved, bytes;
+    int64_t event;
+    uint32_t ooms;
+    uint8_t category;
+};
+
+static const ml_column_table_field step_fields[] = {
+    FIELD(step_row, step, 'Q'),      FIELD(step_row, event, 'q'),
+    FIELD(step_row, time_ns, 'Q'),   FIELD(step_row, allocated, 'Q'),
+    FIELD(step_row, reserved, 'Q'),  FIELD(step_row, most_reserved, 'Q'),
+    FIELD(step_row, ooms, 'I'),      FIELD(step_row, category, 'B'),
+    FIELD(step_row, bytes, 'Q')};
+
+static void
+put_step(ml_column_table *table, size_t index, const ml_analysis *analysis,
+         const ml_step_peak *peak)
+{
+    for (size_t i = 0; i < ML_CATEGORY_COUNT; i++) {
+        struct step_row row = {
+            .step = peak->step,
+            .event = (int64_t)peak->event,
+            .time_ns = ml_events_time(&analysis->trace->events, peak->event),
+            .allocated = peak->allocated,
+            .reserved = peak->reserved,
+            .most_reserved = peak->most_reserved,
+            .ooms = peak->ooms,
+            .bytes = peak->by_category[i],
+            .category = (uint8_t)i};
+        ml_column_table_put(table, index * ML_CATEGORY_COUNT + i, &row);
+    }
+}
+
+static int
+make_steps(ml_column_table *table, const ml_recording *recording, size_t device)
+{
+    size_t own = device;
+    const ml_recording *part = ml_recording_part(recording, &own);
+    const ml_analysis *analysis;
+    int error = ml_analysis_of(part, own, &analysis);
+    ml_step_peaks peaks = {0};
+    error = error < 0 ? error : ml_step_peaks_find(analysis, &peaks);
+    if (error == 0) {
+        error = ml_column_table_init(table, step_fields, COUNT_OF(step_fields),
+                                     peaks.count * ML_CATEGORY_COUNT);
+    }
+    for (size_t i = 0; i < peaks.count && error == 0; i++) {
+        put_step(table, i, analysis, &peaks.list[i]);
+    }
+    ml_step_peaks_fini(&peaks);
+    return error;
+}
+
 /* ---- Notes ---- */
 
 struct note_row {
@@ -435,6 +491,8 @@ ml_recording_tables_make(ml_column_table *table, const ml_recording *recording,
         return make_segments(table, &recording->devices[device]);
     case ML_RECORDING_TABLE_BLOCKS:
         return make_blocks(table, &recording->devices[device]);
+    case ML_RECORDING_TABLE_STEPS:
+        return make_steps(table, recording, device);
     case ML_RECORDING_TABLE_NOTES:
         return make_notes(table, recording);
     case ML_RECORDING_TABLE_STACKS:

@@ -14,6 +14,7 @@
     XX(ALLOCATIONS, "allocations", true) \
     XX(SEGMENTS, "segments", true) \
     XX(BLOCKS, "blocks", true) \
+    XX(STEPS, "steps", true) \
     XX(NOTES, "notes", false) \
     XX(STACKS, "stacks", false) \
     XX(FRAMES, "frames", false) \
