@@ -1,6 +1,7 @@
 """What memlab/__init__.py has, for checkers of types."""
 
 from memlab._compare.diff import diff
+from memlab._compare.survey import survey
 from memlab._errors import Error, SnapshotError
 from memlab._export.table import Table
 from memlab._files.load import load
@@ -87,6 +88,7 @@ __all__ = [
     "snapshot",
     "stats",
     "step",
+    "survey",
     "tune",
     "view",
 ]

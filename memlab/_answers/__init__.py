@@ -19,6 +19,13 @@ from memlab._answers.comparisons import (
     RankDevice,
     RankDifference,
     RankPeak,
+    Survey,
+    SurveyBehind,
+    SurveyGrowing,
+    SurveyKind,
+    SurveyLine,
+    SurveyRank,
+    SurveyUnlike,
     Two,
 )
 from memlab._answers.findings import Finding

@@ -36,6 +36,98 @@ class Rank(TypedDict):
     clock: RankClock
 
 
+class SurveyGrowing(TypedDict):
+    """A line that keeps memory step after step on one rank."""
+
+    rank: int
+    bytes_per_step: int
+    file: str
+    line: int
+    function: str
+
+
+class SurveyRank(TypedDict):
+    """A rank of a survey, and its device with the highest peak; None for unknown values.
+    growing: (file, line, function, module, "backward" or "", why there is no line), and
+    bytes a step.
+    """
+
+    rank: int
+    world_size: int | None
+    host: str
+    state: str
+    file: str
+    device: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    peak_step: int | None
+    last_step: int | None
+    ooms: int
+    gpu_bytes: int | None
+    dropped_events: int
+    by_category: dict[Category, int]
+    growing: list[tuple[tuple[str, int, str, str, str, str], int]]
+
+
+class SurveyKind(TypedDict):
+    """Ranks that are alike at their peaks; by_category: of the first."""
+
+    ranks: list[int]
+    lowest_peak_bytes: int
+    highest_peak_bytes: int
+    highest_reserved_bytes: int
+    by_category: dict[Category, int]
+
+
+class SurveyLine(TypedDict):
+    """What one rank has more than another at a line; phase "backward", or ""."""
+
+    difference_bytes: int
+    file: str
+    line: int
+    function: str
+    module: str
+    phase: str
+    reason: str
+
+
+class SurveyUnlike(SurveyKind):
+    """Few ranks that differ from a kind of many.  rank: of these the one with the highest
+    peak, in step; like: the rank that it is compared to, one of like_ranks.
+    """
+
+    rank: int
+    step: int | None
+    like: int
+    like_ranks: int
+    difference_bytes: int
+    by_line: list[SurveyLine]
+
+
+class SurveyBehind(TypedDict):
+    """A rank whose last step is at least two before the usual one, the lower median."""
+
+    rank: int
+    last_step: int
+    usual_step: int
+
+
+class Survey(TypedDict):
+    """The ranks of a large run; lists of ranks are in order."""
+
+    ranks: list[SurveyRank]
+    world_size: int | None
+    missing_ranks: list[int]
+    highest: int | None
+    median_peak_bytes: int
+    kinds: list[SurveyKind]
+    unlike: list[SurveyUnlike]
+    ran_out: list[int]
+    killed: list[int]
+    behind: list[SurveyBehind]
+    growing: list[SurveyGrowing]
+
+
 class Two(TypedDict):
     """Live bytes, and blocks, at two peaks."""
 

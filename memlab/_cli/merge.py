@@ -6,12 +6,17 @@ from memlab._cli import kinds, telling
 from memlab._errors import Error
 
 
+# Ranks that are compared one by one, with their clocks.
+_FEW = 16
+
+
 def add(commands):
     command = commands.add_parser(
         "merge",
         help="merge the recordings of several ranks, and compare their peaks",
         description="Merges the recordings of the ranks of one run, aligns their clocks, "
-        "and says which rank peaks highest and why.",
+        "and says which rank peaks highest and why.  More than "
+        f"{_FEW} are summed up one by one, with what stands out.",
     )
     command.set_defaults(command="merge", run=run)
     command.add_argument(
@@ -19,7 +24,7 @@ def add(commands):
         nargs="+",
         metavar="FILE",
         help=kinds.FILE + ", one of each rank, or a folder that has one of each, with the rank in "
-        "its name as rank0.mlab",
+        "its name as rank0.mlab, or a name with * or ?; or URIs of these",
     )
     command.add_argument(
         "-o",
@@ -28,15 +33,27 @@ def add(commands):
         help="write all of them as one recording, a pickle, which report, view and torch's "
         "viewer read",
     )
+    command.add_argument(
+        "--jobs",
+        type=kinds.count,
+        metavar="N",
+        help="how many of many recordings are read at once (default: one a core, at most 8)",
+    )
     command.add_argument("--json", action="store_true", help="for machines")
 
 
 def run(options):
+    from memlab._compare import survey
+    from memlab._files import merged as merged_files
     from memlab._recording import recording
 
     if options.out is not None and os.path.splitext(options.out)[1] != ".pickle":
         raise Error(f"{options.out}: expected a name that ends in .pickle")
-    merged = recording.merge(options.files)
+    files = list(merged_files.files(options.files))
+    if len(files) > _FEW and options.out is None:
+        telling.answer(survey.survey(files, jobs=options.jobs), options.json)
+        return 0
+    merged = recording.merge(files)
     answer = merged.ranks()
     if options.out is not None:
         merged.save(options.out)

@@ -58,6 +58,15 @@ def names_in(uri: str) -> list[str] | None:
         return [os.path.basename(found.rstrip("/")) for found in there.ls(key, detail=False)]
 
 
+def matching(uri: str) -> list[str]:
+    """The URIs of the files that URI, with * or ?, matches, in order.  Raises memlab.Error
+    as here() does.
+    """
+    with _errors_of(uri):
+        _, there, key = store.find(uri)
+        return sorted(map(there.unstrip_protocol, there.glob(key)))
+
+
 @contextlib.contextmanager
 def _errors_of(uri):
     try:

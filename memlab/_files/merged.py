@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 
@@ -11,7 +12,7 @@ from memlab._files import download, load, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Protocol, TypeAlias
 
     from memlab._core import Recording, _Path
@@ -26,7 +27,17 @@ if TYPE_CHECKING:
     # What functions take for a recording.
     AnyRecording: TypeAlias = _Recorded | Recording | _Path
 
-__all__ = ["UNNAMED", "merge", "name_of", "read", "read_all", "recorded"]
+__all__ = [
+    "UNNAMED",
+    "Seen",
+    "files",
+    "merge",
+    "name_of",
+    "rank_in",
+    "read",
+    "read_all",
+    "recorded",
+]
 
 # A recording that is of no file, in messages.
 UNNAMED = "the recording"
@@ -36,7 +47,7 @@ _ENDINGS = (".mlab", ".pickle", ".pickle.gz")
 _RANK = re.compile(r"rank[_-]?(\d{1,9})(?!\d)")
 
 
-def _rank_in(name):
+def rank_in(name):
     """The rank that a file's NAME says, as in rank3.mlab; -1: none."""
     found = _RANK.findall(name)
     return int(found[-1]) if found else -1
@@ -57,7 +68,7 @@ def _in_folder(folder, names):
     first = {stem.rpartition("_rank")[0] for stem in stems if re.search(r"_rank\d+$", stem)}
     found = {}
     for stem, endings in stems.items():
-        rank = 0 if stem in first else _rank_in(stem)
+        rank = 0 if stem in first else rank_in(stem)
         if rank >= 0:
             found.setdefault(rank, {})[stem] = endings
     if not found:
@@ -88,9 +99,26 @@ def _names_in(path):
     return os.listdir(path) if os.path.isdir(path) else None
 
 
-def _paths(arguments):
+def _matching(path):
+    """The files that PATH, with * or ?, matches; None: it is a file's name."""
+    if not re.search(r"[*?]", path) or os.path.exists(path):
+        return None
+    found = download.matching(path) if download.is_uri(path) else sorted(glob.glob(path))
+    if not found:
+        raise Error(f"{store.shown(path)}: no file matches")
+    return found
+
+
+def files(arguments: Iterable[_Path]) -> Iterator[str]:
+    """The files of ARGUMENTS, paths or URIs: of a folder its ranks', of a name with * or ?
+    those that match.  Raises memlab.Error where there is none.
+    """
     for path in arguments:
         path = os.fsdecode(path)
+        found = _matching(path)
+        if found is not None:
+            yield from found
+            continue
         names = _names_in(path)
         if names is None:
             yield path
@@ -98,7 +126,7 @@ def _paths(arguments):
             yield from _in_folder(path, names)
 
 
-class _Seen:
+class Seen:
     """Which file each rank came from: two of one rank are not of one run."""
 
     def __init__(self):
@@ -115,11 +143,11 @@ class _Seen:
 
 def _each(paths):
     """(recording, file, rank) of each of PATHS, as the core takes them."""
-    seen = _Seen()
+    seen = Seen()
     for path in paths:
         recording = load.read_recording(path)
         name = name_of(path)
-        named = _rank_in(os.path.basename(name))
+        named = rank_in(os.path.basename(name))
         known = [r["rank"] for r in recording.ranks()] or [None]
         for rank in known:
             rank = named if rank is None and len(known) == 1 else rank
@@ -139,7 +167,7 @@ def merge(paths: Sequence[_Path]) -> Recording:
     read at a time. Raises memlab.Error for two files of one rank, SnapshotError for what is no recording,
     OSError, ValueError for recordings of different sources.
     """
-    return _core.merge(_each(list(_paths(paths))))
+    return _core.merge(_each(list(files(paths))))
 
 
 def name_of(path: _Path) -> str:
@@ -171,4 +199,4 @@ def read_all(paths: Sequence[str], quiet: bool = False) -> Recording:
 
 def read(path: _Path, quiet: bool = False) -> Recording:
     """Likewise in the file at PATH; of a folder, that of all ranks in it."""
-    return read_all([*_paths([path])], quiet)
+    return read_all([*files([path])], quiet)

@@ -1,0 +1,418 @@
+"""Ranks of a large run side by side: each recording is summed up alone, and the sums compared.
+
+Owns what is kept of a rank, which ranks are of one kind, and what stands out.  Recordings are
+read one at a time in each worker; of each stays a summary of some kilobytes.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import os
+import statistics
+
+from memlab import _core
+from memlab._files import load, merged
+from memlab._report.answer import Answer, listed
+from memlab._text import wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from memlab._answers import Survey
+    from memlab._core import Recording, _Path
+
+__all__ = ["summary", "survey"]
+
+# Of a rank's lines those stay apart that have this share of its peak, ...
+_LINE = 0.001
+# ... ranks are of one kind whose lines differ by this share of the higher peak, ...
+_ALIKE = 0.02
+# ... and a few ranks are unlike a kind that has so many times as many of them, if the two have
+# this share of the lower peak in common: else they do other work, as a stage does.
+_TIMES = 4
+_RELATED = 0.5
+# Kinds, ranks of a kind and lines of a difference that the text shows.
+_SHOWN = 8
+
+
+# ---- One recording ----
+
+
+def _line(row):
+    return (
+        row["file"],
+        row["line"],
+        row["function"],
+        row["module"],
+        "backward" if row["backward"] else "",
+        row["reason"],
+    )
+
+
+def _lines(peak):
+    """The bytes of each line of PEAK, small ones as one."""
+    whole = peak["peak"]["allocated_bytes"]
+    lines = collections.Counter()
+    for row in peak["by_line"]:
+        large = row["bytes"] >= _LINE * whole
+        lines[_line(row) if large else ("", 0, "", "", "", "in small lines")] += row["bytes"]
+    return list(lines.items())
+
+
+def _device(recording, device):
+    """What is kept of a DEVICE, an index and a number."""
+    index = device["device"]
+    peak = recording.peak(index)
+    steps = recording.columns("steps", index)
+    growth = recording.growth(index)
+    certain = [line for line in growth["lines"] if line["certain"]]
+    return {
+        "device": device["number"],
+        "peak_allocated_bytes": peak["peak"]["allocated_bytes"],
+        "peak_reserved_bytes": peak["whole_peak"]["reserved_bytes"],
+        "peak_step": peak["moment"]["step"],
+        "last_step": steps["step"][-1] if len(steps["step"]) else None,
+        # A step has a row for each category.
+        "ooms": sum(steps["ooms"][:: len(_core.COLUMN_TEXTS["category"])]),
+        "gpu_bytes": peak["gpu"]["total_bytes"] if peak["gpu"] else None,
+        "dropped_events": peak["dropped_events"],
+        "by_category": {name: size for name, size in peak["by_category"].items() if size},
+        "lines": _lines(peak),
+        "growing": [(_line({**line, "backward": line["phase"] == "backward"}),
+                     line["bytes_per_step"]) for line in certain],
+    }
+
+
+def summary(path: _Path) -> list[dict[str, Any]]:
+    """What a survey keeps of the recording at PATH: a dict for each of its ranks, of plain
+    values, so that it may be made in another process.  Raises what memlab.open() does.
+    """
+    recording = load.read_recording(path, True)
+    name = merged.name_of(path)
+    named = merged.rank_in(os.path.basename(name))
+    alone: Any = {"rank": None, "world_size": None, "host": "", "state": ""}
+    alone["devices"] = [{"device": i, "number": i} for i in range(recording.device_count)]
+    ranks = recording.ranks() or [alone]
+    found = []
+    for rank in ranks:
+        devices = [_device(recording, device) for device in rank["devices"]]
+        top = max(devices, key=lambda device: device["peak_allocated_bytes"], default={})
+        number = rank["rank"]
+        if number is None and len(ranks) == 1 and named >= 0:
+            number = named
+        found.append(
+            {
+                "rank": number,
+                "world_size": rank["world_size"],
+                "host": rank["host"],
+                "state": rank["state"],
+                "file": name,
+                **top,
+            }
+        )
+    return found
+
+
+# ---- All of them ----
+
+
+def _apart(one, other):
+    """By how many bytes the lines of two ranks differ, counted both ways."""
+    lines = one["of"].keys() | other["of"].keys()
+    return sum(abs(one["of"].get(line, 0) - other["of"].get(line, 0)) for line in lines)
+
+
+def _share_apart(one, other):
+    higher = max(one["peak_allocated_bytes"], other["peak_allocated_bytes"], 1)
+    return _apart(one, other) / higher
+
+
+def _in_common(one, other):
+    """The share of the lower peak that both ranks have at the same lines."""
+    lower = min(one["peak_allocated_bytes"], other["peak_allocated_bytes"])
+    same = sum(min(size, other["of"].get(line, 0)) for line, size in one["of"].items())
+    return same / max(lower, 1)
+
+
+def _kinds(ranks):
+    """Lists of ranks that are alike, the largest first; within each the first leads."""
+    kinds = []
+    for rank in ranks:
+        for kind in kinds:
+            if _share_apart(kind[0], rank) <= _ALIKE:
+                kind.append(rank)
+                break
+        else:
+            kinds.append([rank])
+    return sorted(kinds, key=lambda kind: (-len(kind), kind[0]["rank"]))
+
+
+def _difference(rank, other):
+    """The lines in which RANK differs from OTHER, the largest first."""
+    lines = rank["of"].keys() | other["of"].keys()
+    rows = [(rank["of"].get(line, 0) - other["of"].get(line, 0), line) for line in lines]
+    rows.sort(key=lambda row: (-abs(row[0]), row[1]))
+    keys = ("file", "line", "function", "module", "phase", "reason")
+    return [
+        {"difference_bytes": size, **dict(zip(keys, line))} for size, line in rows if size
+    ]
+
+
+def _unlike(kinds):
+    """(kind, the kind that it should be like) of the few ranks that stand out."""
+    for kind in kinds:
+        large = [
+            other
+            for other in kinds
+            if len(other) >= max(_TIMES * len(kind), 3)
+            and _in_common(kind[0], other[0]) >= _RELATED
+        ]
+        if large:
+            yield kind, min(large, key=lambda other: _share_apart(kind[0], other[0]))
+
+
+def _described(kind):
+    peaks = [rank["peak_allocated_bytes"] for rank in kind]
+    return {
+        "ranks": [rank["rank"] for rank in kind],
+        "lowest_peak_bytes": min(peaks),
+        "highest_peak_bytes": max(peaks),
+        "highest_reserved_bytes": max(rank["peak_reserved_bytes"] for rank in kind),
+        "by_category": kind[0]["by_category"],
+    }
+
+
+def _reduce(summaries):
+    seen = merged.Seen()
+    ranks = []
+    for rank in summaries:
+        if "lines" not in rank:
+            continue
+        if rank["rank"] is None:
+            rank["rank"] = len(ranks)
+        seen.check(rank["rank"], rank["file"])
+        rank["of"] = {tuple(line): size for line, size in rank["lines"]}
+        ranks.append(rank)
+    # In whatever order they came.
+    ranks.sort(key=lambda rank: rank["rank"])
+    kinds = _kinds(ranks)
+    unlike = list(_unlike(kinds))
+    apart = {id(kind) for kind, _ in unlike}
+    last = [rank["last_step"] for rank in ranks if rank["last_step"] is not None]
+    usual = statistics.median_low(last) if last else None
+    peaks = sorted(ranks, key=lambda rank: -rank["peak_allocated_bytes"])
+    world = max((rank["world_size"] or 0 for rank in ranks), default=0)
+    known = {rank["rank"] for rank in ranks}
+    return {
+        "ranks": [
+            {key: value for key, value in rank.items() if key not in ("of", "lines")}
+            for rank in ranks
+        ],
+        "world_size": world or None,
+        "missing_ranks": [rank for rank in range(world) if rank not in known],
+        "highest": peaks[0]["rank"] if peaks else None,
+        "median_peak_bytes": statistics.median_low(
+            [rank["peak_allocated_bytes"] for rank in ranks]
+        )
+        if ranks
+        else 0,
+        "kinds": [_described(kind) for kind in kinds if id(kind) not in apart],
+        "unlike": [
+            {
+                **_described(kind),
+                "rank": top["rank"],
+                "step": top["peak_step"],
+                "like": other[0]["rank"],
+                "like_ranks": len(other),
+                "difference_bytes": top["peak_allocated_bytes"]
+                - other[0]["peak_allocated_bytes"],
+                "by_line": _difference(top, other[0]),
+            }
+            for kind, other in unlike
+            for top in [max(kind, key=lambda rank: rank["peak_allocated_bytes"])]
+        ],
+        "ran_out": [rank["rank"] for rank in ranks if rank["ooms"]],
+        "killed": [rank["rank"] for rank in ranks if rank["state"] == "cut off"],
+        "behind": [
+            {"rank": rank["rank"], "last_step": rank["last_step"], "usual_step": usual}
+            for rank in ranks
+            if rank["last_step"] is not None and usual is not None
+            and rank["last_step"] < usual - 1
+        ],
+        "growing": [
+            {
+                "rank": rank["rank"],
+                "bytes_per_step": size,
+                **dict(zip(("file", "line", "function"), line)),
+            }
+            for rank in ranks
+            for line, size in rank["growing"]
+        ],
+    }
+
+
+def survey(
+    paths: _Path | Iterable[_Path],
+    *,
+    jobs: int | None = None,
+    executor: concurrent.futures.Executor | None = None,
+) -> Survey:
+    """The ranks of a large run: which peaks, which are alike, which stand out and why.
+
+    paths: files or folders as for memlab.merge(), names with * and ?, or URIs of these.
+    jobs: how many recordings are read at once, by threads; None: as many as there are cores,
+    and no more than eight.  executor: whatever runs the work instead, a
+    concurrent.futures.Executor or what has its submit(), as Dask's client: each recording
+    is summed up where it runs, and must be readable there.
+
+    Returns a dict, described in docs/REPORT.md; sizes are in bytes.  Its str() is the text
+    of `memlab merge`.  Raises memlab.Error for two files of one rank, ValueError for jobs
+    below 1, and what memlab.open() raises.
+    """
+    one = isinstance(paths, (str, bytes, os.PathLike))
+    files = list(merged.files([paths] if one else paths))  # type: ignore[list-item]
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs must be at least 1, not {jobs}")
+    if executor is not None:
+        found = [task.result() for task in [executor.submit(summary, path) for path in files]]
+    else:
+        jobs = jobs or min(len(os.sched_getaffinity(0)), 8)
+        with concurrent.futures.ThreadPoolExecutor(jobs, "memlab-survey") as pool:
+            found = list(pool.map(summary, files))
+    answer = _reduce([rank for ranks in found for rank in ranks])
+    return Answer(answer, lambda answer: listed(text(answer)))  # type: ignore[return-value]
+
+
+# ---- Words ----
+
+
+def _ranges(ranks):
+    """RANKS, in order, as "0-2, 5"."""
+    parts = []
+    for rank in ranks:
+        if parts and parts[-1][1] == rank - 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    words = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:_SHOWN]]
+    more = len(ranks) - sum(b - a + 1 for a, b in parts[:_SHOWN])
+    return ", ".join(words) + (f" and {more} more" if more else "")
+
+
+def _of_ranks(ranks):
+    return ("rank " if len(ranks) == 1 else "ranks ") + _ranges(ranks)
+
+
+def _place(row):
+    if not row["file"]:
+        return f"({row['reason']})" if row.get("reason") else "(no line)"
+    place = f"{wording.shorten(row['file'])}:{row['line']} {row['function']}"
+    if row.get("module") not in (None, "", "*"):
+        place += f" [{row['module']}]"
+    return wording.escape(place) + (" (backward)" if row.get("phase") else "")
+
+
+def _signed(count):
+    return ("+" if count >= 0 else "-") + wording.size(abs(count))
+
+
+def _largest(by_category):
+    whole = sum(by_category.values())
+    rows = sorted(by_category.items(), key=lambda item: -item[1])[:2]
+    return ", ".join(
+        f"{name.replace('_', ' ')} {wording.share(size, whole)}" for name, size in rows
+    )
+
+
+def _kind_rows(kinds):
+    yield ("ranks", "peak", "reserved", "most of it")
+    for kind in kinds[:_SHOWN]:
+        low, high = kind["lowest_peak_bytes"], kind["highest_peak_bytes"]
+        peak = wording.size(high)
+        if wording.size(low) != peak:
+            peak = f"{wording.size(low)} to {peak}"
+        count = f" ({len(kind['ranks'])})" if kind["ranks"][1:] else ""
+        yield (
+            _ranges(kind["ranks"]) + count,
+            peak,
+            wording.size(kind["highest_reserved_bytes"]),
+            _largest(kind["by_category"]),
+        )
+
+
+def _table(rows):
+    rows = list(rows)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        first = row[0].ljust(widths[0])
+        middle = [cell.rjust(widths[i]) for i, cell in enumerate(row[1:-1], 1)]
+        yield ("  " + "  ".join([first, *middle, row[-1]])).rstrip()
+
+
+def _unlike_lines(item):
+    who = _of_ranks(item["ranks"])
+    step = "" if item["step"] is None else f", in step {item['step']}"
+    yield (
+        f"  {who}: {_signed(item['difference_bytes'])} against rank {item['like']} and "
+        f"{item['like_ranks'] - 1} like it{step}"
+    )
+    shown = item["by_line"][:3]
+    yield from wording.aligned(
+        [(_signed(row["difference_bytes"]), _place(row)) for row in shown], "    "
+    )
+
+
+def text(answer: Any) -> str:
+    """The ranks of ANSWER, of survey(), in words."""
+    ranks = answer["ranks"]
+    if not ranks:
+        return "No rank has recorded memory of a GPU.\n"
+    head = f"Ranks: {len(ranks)}"
+    if answer["missing_ranks"]:
+        head += f" of {answer['world_size']}, missing: {_ranges(answer['missing_ranks'])}"
+    top = next(rank for rank in ranks if rank["rank"] == answer["highest"])
+    step = "" if top["peak_step"] is None else f" in step {top['peak_step']}"
+    out = [
+        head,
+        f"  highest: rank {top['rank']}, {wording.size(top['peak_allocated_bytes'])}{step}",
+        f"  median:  {wording.size(answer['median_peak_bytes'])}",
+        "",
+        "Alike",
+        *_table(_kind_rows(answer["kinds"])),
+    ]
+    if answer["kinds"][_SHOWN:]:
+        out.append(f"  and {len(answer['kinds']) - _SHOWN} more kinds")
+    if answer["unlike"]:
+        out += ["", "Unlike the others"]
+        for item in answer["unlike"][:_SHOWN]:
+            out += _unlike_lines(item)
+        if answer["unlike"][_SHOWN:]:
+            out.append(f"  and {len(answer['unlike']) - _SHOWN} more")
+    told = []
+    if answer["ran_out"]:
+        told.append(f"Ran out of memory: {_of_ranks(answer['ran_out'])}.")
+    if answer["killed"]:
+        told.append(f"Their process was killed: {_of_ranks(answer['killed'])}.")
+    if answer["behind"]:
+        first = min(answer["behind"], key=lambda item: item["last_step"])
+        told.append(
+            f"Behind: {_of_ranks([item['rank'] for item in answer['behind']])}. Rank "
+            f"{first['rank']} ended in step {first['last_step']}, most ranks in step "
+            f"{first['usual_step']}."
+        )
+    lines = collections.defaultdict(list)
+    for item in answer["growing"]:
+        lines[item["file"], item["line"], item["function"]].append(item)
+    for items in sorted(lines.values(), key=len, reverse=True)[:_SHOWN]:
+        most = max(item["bytes_per_step"] for item in items)
+        told.append(
+            f"Grows: {_place(items[0])} keeps up to {wording.size(most)} a step, on "
+            f"{_of_ranks([item['rank'] for item in items])}."
+        )
+    dropped = [rank["rank"] for rank in ranks if rank["dropped_events"]]
+    if dropped:
+        told.append(f"Events were dropped, so figures are too low: {_of_ranks(dropped)}.")
+    return "\n".join([*out, *([""] if told else []), *told]) + "\n"

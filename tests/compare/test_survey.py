@@ -1,0 +1,152 @@
+"""A survey of many ranks: kinds, and what stands out, planted by hand."""
+
+import concurrent.futures
+import pickle
+import random
+
+import pytest
+from rank_files import MIB, SECOND, snapshot, write
+
+import memlab
+from memlab._errors import Error
+
+SIZES = [64 * MIB, 8 * MIB, 4 * MIB]
+ENDS = [2 * SECOND, 3 * SECOND, 4 * SECOND]
+
+
+def _run(folder, ranks=12, **other):
+    """Two stages of RANKS / 2 alike; OTHER: the sizes of single ranks, as r3."""
+    for rank in range(ranks):
+        sizes = SIZES if rank < ranks // 2 else [*SIZES, 32 * MIB]
+        content = snapshot(
+            rank, sizes=other.get(f"r{rank}", sizes), ends=ENDS, world_size=ranks
+        )
+        write(folder, **{f"rank{rank}": content})
+    return folder
+
+
+def test_stages_are_kinds_and_no_rank_stands_out(tmp_path):
+    answer = memlab.survey(_run(tmp_path))
+    assert [kind["ranks"] for kind in answer["kinds"]] == [
+        [0, 1, 2, 3, 4, 5],
+        [6, 7, 8, 9, 10, 11],
+    ]
+    assert [kind["highest_peak_bytes"] for kind in answer["kinds"]] == [76 * MIB, 108 * MIB]
+    assert answer["unlike"] == answer["ran_out"] == answer["behind"] == []
+    assert (answer["highest"], answer["median_peak_bytes"]) == (6, 76 * MIB)
+    assert answer["missing_ranks"] == []
+
+
+def test_a_rank_that_has_more_is_told_with_its_line(tmp_path):
+    more = [64 * MIB, 8 * MIB, 24 * MIB]
+    answer = memlab.survey(_run(tmp_path, r3=more))
+    [item] = answer["unlike"]
+    assert (item["rank"], item["like"], item["like_ranks"]) == (3, 0, 5)
+    assert item["difference_bytes"] == 20 * MIB
+    [line] = item["by_line"]
+    assert (line["difference_bytes"], line["file"], line["line"]) == (20 * MIB, "train.py", 2)
+    text = str(answer)
+    assert "  rank 3: +20.0 MiB against rank 0 and 4 like it, in step 0" in text
+    assert "    +20.0 MiB  train.py:2 train" in text
+    assert "0-2, 4-5 (5)" in text
+
+
+def test_memory_elsewhere_stands_out_though_the_sums_are_equal(tmp_path):
+    answer = memlab.survey(_run(tmp_path, r3=[56 * MIB, 16 * MIB, 4 * MIB]))
+    [item] = answer["unlike"]
+    assert (item["rank"], item["difference_bytes"]) == (3, 0)
+    assert [line["difference_bytes"] for line in item["by_line"]] == [-8 * MIB, 8 * MIB]
+
+
+def test_small_differences_are_of_one_kind(tmp_path):
+    answer = memlab.survey(_run(tmp_path, r3=[64 * MIB + MIB, 8 * MIB, 4 * MIB]))
+    assert answer["unlike"] == []
+    [kind, _] = answer["kinds"]
+    assert (kind["lowest_peak_bytes"], kind["highest_peak_bytes"]) == (76 * MIB, 77 * MIB)
+
+
+def test_a_rank_behind_and_one_that_ran_out(tmp_path):
+    _run(tmp_path)
+    late = snapshot(4, sizes=SIZES, ends=ENDS[:1], world_size=12)
+    failed = snapshot(5, sizes=SIZES, ends=ENDS, world_size=12)
+    failed["device_traces"][0].append(
+        {"action": "oom", "addr": 0, "size": 1 << 40, "stream": 0, "frames": []}
+        | {"time_us": 5 * SECOND // 1000}
+    )
+    # Three events in steps 1 to 3 for the others, so that their steps are known.
+    write(tmp_path, rank4=late, rank5=failed)
+    for rank in range(12):
+        if rank in (4, 5):
+            continue
+        content = snapshot(rank, sizes=SIZES, ends=ENDS, world_size=12)
+        content["device_traces"][0].append(
+            {"action": "alloc", "addr": 7 << 40, "size": 512, "stream": 0, "frames": []}
+            | {"time_us": 5 * SECOND // 1000}
+        )
+        write(tmp_path, **{f"rank{rank}": content})
+    answer = memlab.survey(tmp_path)
+    assert answer["ran_out"] == [5]
+    assert answer["behind"] == [{"rank": 4, "last_step": 0, "usual_step": 3}]
+    assert "Ran out of memory: rank 5." in str(answer)
+    assert "Behind: rank 4. Rank 4 ended in step 0, most ranks in step 3." in str(answer)
+
+
+def test_a_missing_rank_is_told(tmp_path):
+    _run(tmp_path)
+    (tmp_path / "rank7.pickle").unlink()
+    answer = memlab.survey(tmp_path)
+    assert answer["missing_ranks"] == [7]
+    assert str(answer).startswith("Ranks: 11 of 12, missing: 7\n")
+
+
+def test_the_answer_is_the_same_in_any_order_and_by_any_executor(tmp_path):
+    _run(tmp_path, r3=[64 * MIB, 8 * MIB, 24 * MIB])
+    files = sorted(map(str, tmp_path.iterdir()))
+    want = memlab.survey(files, jobs=1)
+    random.Random(7).shuffle(files)
+    with concurrent.futures.ProcessPoolExecutor(2) as pool:
+        there = memlab.survey(files, executor=pool)
+    assert dict(there) == dict(want) == dict(memlab.survey(files, jobs=3))
+    assert pickle.loads(pickle.dumps(there)) == dict(want)
+
+
+def test_names_with_a_star(tmp_path):
+    _run(tmp_path)
+    answer = memlab.survey(str(tmp_path / "rank1*.pickle"))
+    assert [rank["rank"] for rank in answer["ranks"]] == [1, 10, 11]
+    with pytest.raises(Error, match="no file matches"):
+        memlab.survey(str(tmp_path / "x*"))
+
+
+def test_names_with_a_star_in_a_store(tmp_path):
+    fsspec = pytest.importorskip("fsspec", reason="needs fsspec")
+    _run(tmp_path)
+    store = fsspec.filesystem("memory")
+    for rank in (1, 2):
+        store.put_file(str(tmp_path / f"rank{rank}.pickle"), f"/run/rank{rank}.pickle")
+    answer = memlab.survey("memory://run/*.pickle")
+    assert [rank["rank"] for rank in answer["ranks"]] == [1, 2]
+
+
+def test_two_files_of_a_rank_are_refused(tmp_path):
+    _run(tmp_path)
+    with pytest.raises(Error, match="rank 0 is in .*rank0.* and in .*rank1"):
+        content = (tmp_path / "rank0.pickle").read_bytes()
+        (tmp_path / "rank1.pickle").write_bytes(content)
+        memlab.survey(tmp_path)
+
+
+def test_jobs_below_one_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="jobs must be at least 1, not 0"):
+        memlab.survey(_run(tmp_path), jobs=0)
+
+
+def test_memlab_merge_of_many_ranks_is_a_survey(tmp_path, capsys):
+    from memlab.__main__ import main
+
+    _run(tmp_path, ranks=18, r3=[64 * MIB, 8 * MIB, 24 * MIB])
+    assert main(["merge", str(tmp_path)]) == 0
+    assert "Unlike the others\n  rank 3: +20.0 MiB" in capsys.readouterr().out
+    # Of a few, clocks are aligned and each is in the table.
+    assert main(["merge", str(tmp_path / "rank?.pickle")]) == 0
+    assert "Ranks by peak: 10 of 18" in capsys.readouterr().out
