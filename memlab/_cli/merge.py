@@ -5,7 +5,6 @@ import os
 from memlab._cli import kinds, telling
 from memlab._errors import Error
 
-
 # Ranks that are compared one by one, with their clocks.
 _FEW = 16
 

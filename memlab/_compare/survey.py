@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from memlab._answers import Survey
-    from memlab._core import Recording, _Path
+    from memlab._core import _Path
 
 __all__ = ["summary", "survey"]
 

@@ -290,10 +290,10 @@ struct step_row {
 };
 
 static const ml_column_table_field step_fields[] = {
-    FIELD(step_row, step, 'Q'),      FIELD(step_row, event, 'q'),
-    FIELD(step_row, time_ns, 'Q'),   FIELD(step_row, allocated, 'Q'),
-    FIELD(step_row, reserved, 'Q'),  FIELD(step_row, most_reserved, 'Q'),
-    FIELD(step_row, ooms, 'I'),      FIELD(step_row, category, 'B'),
+    FIELD(step_row, step, 'Q'),     FIELD(step_row, event, 'q'),
+    FIELD(step_row, time_ns, 'Q'),  FIELD(step_row, allocated, 'Q'),
+    FIELD(step_row, reserved, 'Q'), FIELD(step_row, most_reserved, 'Q'),
+    FIELD(step_row, ooms, 'I'),     FIELD(step_row, category, 'B'),
     FIELD(step_row, bytes, 'Q')};
 
 static void
