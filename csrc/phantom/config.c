@@ -245,7 +245,10 @@ read_environment(void)
         config.driver = driver;
     }
 
-    if (!config.quiet && config.devices > 0) {
+    /* Of a launcher's processes the first tells it for all. */
+    const char *local = getenv("LOCAL_RANK");
+    bool first = local == NULL || strcmp(local, "0") == 0;
+    if (!config.quiet && config.devices > 0 && first) {
         fprintf(stderr,
                 "memlab phantom: %d x %s, %.2f GiB each; kernels do nothing: "
                 "results are not computed; memlab run --phantom computes small "

@@ -66,6 +66,10 @@ def run(options):
         return 0
     by = tuple(options.by or ("line", "module"))
     drawn = top.draws(sys.stdout)
-    parts = [top.text(one, by, options.lines, drawn) for one in followed]
+    parts = []
+    if len(followed) > 1:
+        parts.append("\n".join(top.ranks(followed)))
+        followed = [top.highest(followed)]
+    parts.append(top.text(followed[0], by, options.lines, drawn))
     terminal.answer(terminal.fitted("\n\n".join(parts), sys.stdout))
     return 0

@@ -291,15 +291,10 @@ def survey(
 
 def _ranges(ranks):
     """RANKS, in order, as "0-2, 5"."""
-    parts = []
-    for rank in ranks:
-        if parts and parts[-1][1] == rank - 1:
-            parts[-1][1] = rank
-        else:
-            parts.append([rank, rank])
-    words = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:_SHOWN]]
-    more = len(ranks) - sum(b - a + 1 for a, b in parts[:_SHOWN])
-    return ", ".join(words) + (f" and {more} more" if more else "")
+    parts = wording.numbers(ranks).split(", ")
+    left = len(parts) - _SHOWN
+    more = f" and {wording.plural(left, 'group')} more" if left > 0 else ""
+    return ", ".join(parts[:_SHOWN]) + more
 
 
 def _of_ranks(ranks):

@@ -21,7 +21,7 @@ from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 _MAGIC = b"\x89MLAB\r\n\x1a"
@@ -368,10 +368,49 @@ def figures(answer: dict) -> list[str]:
     return [wording.escape(answer["name"]), *wording.aligned(rows), *["  " + s for s in said]]
 
 
+def _used(followed):
+    """The answers of the devices that have or had memory; of none, the first."""
+    answers = followed.answers
+    used = [answer for answer in answers if answer["whole_peak"]["reserved_bytes"]]
+    return used or answers[:1]
+
+
+def ranks(followed: Sequence[Followed]) -> list[str]:
+    """A table of FOLLOWED, several files: a row for each device in use."""
+    table = [("rank", "device", "now", "peak", "reserved", "step", "")]
+    for one in followed:
+        known = one.recording.ranks()
+        rank = known[0]["rank"] if known else None
+        name = os.path.basename(one.name) if rank is None else str(rank)
+        for answer in _used(one):
+            step = answer["moment"]["step"]
+            table.append(
+                (
+                    wording.escape(name),
+                    wording.escape(answer["name"]),
+                    wording.size(answer["peak"]["allocated_bytes"]),
+                    wording.size(answer["whole_peak"]["allocated_bytes"]),
+                    wording.size(answer["whole_peak"]["reserved_bytes"]),
+                    "-" if step is None else str(step),
+                    _STATES[one.state].partition(":")[0],
+                )
+            )
+    return wording.aligned(table)
+
+
+def highest(followed: Sequence[Followed]) -> Followed:
+    """Of FOLLOWED, the file whose device has most allocated now."""
+    return max(
+        followed,
+        key=lambda one: max((a["peak"]["allocated_bytes"] for a in one.answers), default=0),
+    )
+
+
 def text(followed: Followed, by: tuple[str, ...], lines: int, blocks: bool) -> str:
     """One look as text; without BLOCKS in ASCII."""
     out = [followed.title(), *followed.notes()]
-    for answer in followed.answers:
+    used = _used(followed)
+    for answer in used:
         out += ["", *figures(answer)]
         drawn = spark(answer["history"], 60) if blocks else ""
         if drawn:
@@ -393,6 +432,8 @@ def text(followed: Followed, by: tuple[str, ...], lines: int, blocks: bool) -> s
             if rest:
                 left = wording.size(sum(row.bytes for row in rest))
                 out.append(f"  ... and {len(rest)} more with {left}")
+    if len(followed.answers) > len(used):
+        out += ["", f"Without memory: {wording.plural(len(followed.answers) - len(used), 'device')}"]
     return "\n".join(out)
 
 

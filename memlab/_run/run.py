@@ -44,7 +44,8 @@ def run(options) -> int:
             snapshot, outputs, (recording, options.max_file_bytes), write, telling, note
         )
         end, terminated = processes.end, processes.terminated
-    telling.say(f"memlab: recording {_program.described(source)}")
+    if _program.rank() == "0":
+        telling.say(f"memlab: recording {_program.described(source)}")
     _program.when_terminated(terminated, "the recording")
 
     def told():

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -253,6 +254,25 @@ def test_once_says_the_figures_by_line_and_module(job, capsys):
     assert "\x1b" not in out
     assert "4.00 MiB  100.0 %" in out
     assert "By module" in out
+
+
+def test_of_several_files_a_table_and_the_highest(job, capsys, tmp_path):
+    job("alloc a 3", "alloc b 2", "free b", "step")
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    shutil.copy(job.file, folder / "low.mlab")
+    job("alloc c 4")
+    shutil.copy(job.file, folder / "rank1.mlab")
+    status, out, err = run(capsys, str(folder), "--once")
+    assert (status, err) == (0, "")
+    rows = [line.split() for line in out.splitlines()[:3]]
+    assert rows[0] == ["rank", "device", "now", "peak", "reserved", "step"]
+    assert [row[0] for row in rows[1:]] == ["low.mlab", "rank1.mlab"]
+    assert rows[1][2:6] == ["3.00", "MiB", "5.00", "MiB"]
+    assert rows[2][2:6] == ["7.00", "MiB", "7.00", "MiB"]
+    # Of the others the table has all.
+    assert out.count("allocated") == 1
+    assert "(7340032 bytes)" in out
 
 
 def test_json_is_what_a_report_of_the_end_says(job, capsys):
