@@ -38,19 +38,31 @@ def add(commands):
         metavar="N",
         help="how many of many recordings are read at once (default: one a core, at most 8)",
     )
+    command.add_argument(
+        "--html",
+        metavar="PAGE",
+        help="write the summary of the ranks, of how many ever, as a page, with links to the "
+        "ranks' own",
+    )
     command.add_argument("--json", action="store_true", help="for machines")
 
 
 def run(options):
-    from memlab._compare import survey
+    from memlab import _core
+    from memlab._compare import survey, survey_page
     from memlab._files import merged as merged_files
     from memlab._recording import recording
 
     if options.out is not None and os.path.splitext(options.out)[1] != ".pickle":
         raise Error(f"{options.out}: expected a name that ends in .pickle")
     files = list(merged_files.files(options.files))
-    if len(files) > _FEW and options.out is None:
-        telling.answer(survey.survey(files, jobs=options.jobs), options.json)
+    if options.html is not None or len(files) > _FEW and options.out is None:
+        answer = survey.survey(files, jobs=options.jobs)
+        if options.html is not None:
+            _core.write_file(options.html, survey_page.page(answer, options.html))
+        telling.answer(answer, options.json)
+        if options.html is not None and not options.json:
+            telling.say(f"\nPage: {options.html}")
         return 0
     merged = recording.merge(files)
     answer = merged.ranks()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from memlab._answers import Survey
     from memlab._core import _Path
 
-__all__ = ["summary", "survey"]
+__all__ = ["ranges", "summary", "survey", "text"]
 
 # Of a rank's lines those stay apart that have this share of its peak, ...
 _LINE = 0.001
@@ -289,7 +289,7 @@ def survey(
 # ---- Words ----
 
 
-def _ranges(ranks):
+def ranges(ranks: list[int]) -> str:
     """RANKS, in order, as "0-2, 5"."""
     parts = wording.numbers(ranks).split(", ")
     left = len(parts) - _SHOWN
@@ -298,7 +298,7 @@ def _ranges(ranks):
 
 
 def _of_ranks(ranks):
-    return ("rank " if len(ranks) == 1 else "ranks ") + _ranges(ranks)
+    return ("rank " if len(ranks) == 1 else "ranks ") + ranges(ranks)
 
 
 def _place(row):
@@ -331,7 +331,7 @@ def _kind_rows(kinds):
             peak = f"{wording.size(low)} to {peak}"
         count = f" ({len(kind['ranks'])})" if kind["ranks"][1:] else ""
         yield (
-            _ranges(kind["ranks"]) + count,
+            ranges(kind["ranks"]) + count,
             peak,
             wording.size(kind["highest_reserved_bytes"]),
             _largest(kind["by_category"]),
@@ -367,7 +367,7 @@ def text(answer: Any) -> str:
         return "No rank has recorded memory of a GPU.\n"
     head = f"Ranks: {len(ranks)}"
     if answer["missing_ranks"]:
-        head += f" of {answer['world_size']}, missing: {_ranges(answer['missing_ranks'])}"
+        head += f" of {answer['world_size']}, missing: {ranges(answer['missing_ranks'])}"
     top = next(rank for rank in ranks if rank["rank"] == answer["highest"])
     step = "" if top["peak_step"] is None else f" in step {top['peak_step']}"
     out = [

@@ -3,6 +3,7 @@
 import concurrent.futures
 import pickle
 import random
+import re
 
 import pytest
 from rank_files import MIB, SECOND, snapshot, write
@@ -150,3 +151,25 @@ def test_memlab_merge_of_many_ranks_is_a_survey(tmp_path, capsys):
     # Of a few, clocks are aligned and each is in the table.
     assert main(["merge", str(tmp_path / "rank?.pickle")]) == 0
     assert "Ranks by peak: 10 of 18" in capsys.readouterr().out
+
+
+def test_the_page_has_a_bar_a_rank_that_leads_to_its_own_page(tmp_path, capsys):
+    from memlab.__main__ import main
+
+    _run(tmp_path, r3=[64 * MIB, 8 * MIB, 24 * MIB])
+    (tmp_path / "rank3.html").write_text("")
+    page = tmp_path / "ranks.html"
+    assert main(["merge", str(tmp_path), "--html", str(page)]) == 0
+    assert f"Page: {page}" in capsys.readouterr().out
+    text = page.read_text()
+    titles = re.findall(r"<title>rank (\d+): peak ([^,]*),", text)
+    assert [int(rank) for rank, _ in titles] == list(range(12))
+    assert titles[3][1] == "96.0 MiB"
+    # In the picture, and in the table.
+    assert re.findall(r'href="([^"]*)"', text) == ["rank3.html", "rank3.html"]
+    assert "memlab view rank4.pickle" in text
+    assert "+20.0 MiB against rank 0" in text
+    # Half of the highest is half as tall.
+    tall = [float(t) for t in re.findall(r'height="([0-9.]+)" fill="[^"]*" fill-opacity="1"', text)]
+    assert tall[6] == max(tall)
+    assert tall[0] / tall[6] == pytest.approx(76 / 108, abs=0.01)

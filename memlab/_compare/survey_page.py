@@ -1,0 +1,138 @@
+"""A survey as a page: the peaks of all ranks as one picture, and the words below it.
+
+Owns the picture, and where a rank's own page is.  The page needs no other file and no script.
+"""
+
+from __future__ import annotations
+
+import os
+from html import escape
+
+from memlab._compare import survey
+from memlab._files import download
+from memlab._text import wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+__all__ = ["page"]
+
+_WIDTH, _HEIGHT = 1200, 240
+# Okabe and Ito's colours, which colour-blind people tell apart; further kinds share the last.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
+
+_HEAD = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 14px/1.4 system-ui, sans-serif; margin: 1.5em auto; max-width: 1200px;
+  padding: 0 1em; }}
+pre {{ font-size: 13px; overflow-x: auto; }}
+svg {{ width: 100%; height: auto; background: color-mix(in srgb, CanvasText 5%, Canvas); }}
+svg a:focus rect, svg a:hover rect {{ stroke: CanvasText; stroke-width: 1; }}
+.key span {{ display: inline-block; width: 0.8em; height: 0.8em; margin: 0 0.4em 0 1.2em; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ text-align: right; padding: 0.1em 0.8em; }}
+th:last-child, td:last-child {{ text-align: left; }}
+</style>
+</head>
+<body>
+"""
+
+
+def _page_of(rank, folder):
+    """The address of the page of RANK, from FOLDER; "" if `memlab view` has not made one."""
+    file = rank["file"]
+    if download.is_uri(file):
+        return ""
+    stem = file
+    for ending in (".gz", ".pickle", ".mlab"):
+        stem = stem.removesuffix(ending)
+    there = stem + ".html"
+    return os.path.relpath(there, folder) if os.path.exists(there) else ""
+
+
+def _groups(answer):
+    """(name, colour index, ranks) of each group of ranks, as the words have them."""
+    for i, kind in enumerate(answer["kinds"]):
+        yield f"alike: {survey.ranges(kind['ranks'])}", min(i, len(_COLOURS) - 2), kind["ranks"]
+    for item in answer["unlike"]:
+        yield f"unlike the others: {survey.ranges(item['ranks'])}", len(_COLOURS) - 1, item["ranks"]
+
+
+def _said(rank):
+    return (
+        f"rank {rank['rank']}: peak {wording.size(rank['peak_allocated_bytes'])}, reserved "
+        f"{wording.size(rank['peak_reserved_bytes'])}"
+        + (f", on {rank['host']}" if rank["host"] else "")
+        + (", ran out of memory" if rank["ooms"] else "")
+    )
+
+
+def _picture(answer, colours, folder):
+    ranks = answer["ranks"]
+    top = max(rank["peak_reserved_bytes"] for rank in ranks) or 1
+    wide = _WIDTH / len(ranks)
+    yield (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="The peak of each '
+        'rank">\n'
+    )
+    for i, rank in enumerate(ranks):
+        title = f"<title>{escape(_said(rank))}</title>"
+        bars = ""
+        for key, opacity in (("peak_reserved_bytes", 0.3), ("peak_allocated_bytes", 1)):
+            tall = rank[key] / top * _HEIGHT
+            bars += (
+                f'<rect x="{i * wide:.2f}" y="{_HEIGHT - tall:.1f}" '
+                f'width="{max(wide * 0.9, 0.3):.2f}" height="{tall:.1f}" '
+                f'fill="{_COLOURS[colours[rank["rank"]]]}" fill-opacity="{opacity}"/>'
+            )
+        there = _page_of(rank, folder)
+        if there:
+            yield f'<a href="{escape(there)}">{title}{bars}</a>\n'
+        else:
+            yield f"<g>{title}{bars}</g>\n"
+    yield "</svg>\n"
+
+
+def _rows(answer, folder):
+    yield "<details><summary>All ranks</summary><table>\n"
+    yield "<tr><th>rank<th>peak<th>reserved<th>step<th>page</tr>\n"
+    for rank in answer["ranks"]:
+        there = _page_of(rank, folder)
+        view = f"memlab view {os.path.basename(rank['file'])}"
+        link = f'<a href="{escape(there)}">{escape(there)}</a>' if there else escape(view)
+        step = "-" if rank["peak_step"] is None else rank["peak_step"]
+        yield (
+            f"<tr><td>{rank['rank']}<td>{wording.size(rank['peak_allocated_bytes'])}"
+            f"<td>{wording.size(rank['peak_reserved_bytes'])}<td>{step}<td>{link}</tr>\n"
+        )
+    yield "</table></details>\n"
+
+
+def page(answer: Any, path: str) -> Iterator[bytes]:
+    """The page of ANSWER, of survey(), to be written at PATH, piece by piece; a bar leads to
+    the rank's own page, if `memlab run` or `memlab view` has written one beside its file.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    yield _HEAD.format(title=f"Memory of {len(answer['ranks'])} ranks").encode()
+    if answer["ranks"]:
+        groups = list(_groups(answer))
+        colours = {rank: colour for _, colour, ranks in groups for rank in ranks}
+        yield "".join(_picture(answer, colours, folder)).encode()
+        key = [
+            f'<span style="background: {_COLOURS[colour]}"></span>{escape(name)}'
+            for name, colour, _ in groups[:12]
+        ]
+        yield f'<p class="key">{"".join(key)}</p>\n'.encode()
+    yield f"<pre>{escape(survey.text(answer))}</pre>\n".encode()
+    if answer["ranks"]:
+        yield "".join(_rows(answer, folder)).encode()
+    yield b"</body>\n</html>\n"
