@@ -85,3 +85,17 @@ def test_a_rehearsal_gives_every_figure(device_environment, tmp_path):
         assert "interval_95" in event[work]["rows"]["memlab"]["event_ns_over_off"]
     assert event["depth"] == 22
     assert "Training step of example" in done.stdout
+
+
+def test_every_file_of_figures_is_in_the_table():
+    import results_table
+
+    kept = {path.name for path in (BENCH / "results").iterdir()} - {"index.tsv", "README.md"}
+    rows = results_table.rows()
+    assert sorted(row["file"] for row in rows) == sorted(kept)
+    table = (BENCH / "results" / "README.md").read_text()
+    top = BENCH.parent
+    for row in rows:
+        assert f"({row['file']})" in table
+        for path in f"{row['measures']} {row['told in']}".split():
+            assert (top / path).exists(), path
