@@ -93,7 +93,7 @@ static int
 try_alone(const ml_advice_case *it, ml_advice *advice)
 {
     const ml_advice *const one = advice;
-    return ml_advices_try(it, &one, 1, &advice->alone);
+    return advice->tried ? 0 : ml_advices_try(it, &one, 1, &advice->alone);
 }
 
 /* Moves the proposals that lower a peak to the answer's list. */

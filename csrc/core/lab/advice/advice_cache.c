@@ -4,10 +4,12 @@
  * A segment returns to the device only as a whole.  Blocks of a line that are spread
  * over otherwise free segments keep all of these.  Made together, as early as the first
  * of them, they would share segments. */
+#include "lab/advice/advice_edits.h"
 #include "lab/advice/advice_rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "lab/whatif/tune.h"
@@ -168,16 +170,32 @@ propose_lines(const ml_advice_case *it, ml_proposals *out)
     return error;
 }
 
+/* Whether the trial of TUNED, with OPTIONS, is the one that the advice alone would be. */
+static bool
+is_alone(const ml_advice_case *it, const ml_tuned *tuned,
+         const ml_trial_options *options)
+{
+    ml_trial_options alone = it->options;
+    const ml_trial_result *result = &tuned->result;
+    return ml_advice_set_conf(&alone.settings, tuned->conf) == 0 && result->ooms == 0 &&
+           !result->too_much && !options->recorded_addresses &&
+           memcmp(&alone.settings, &options->settings, sizeof(alone.settings)) == 0 &&
+           alone.device_bytes == options->device_bytes &&
+           alone.memory_bytes == options->memory_bytes &&
+           alone.placement == options->placement && alone.seed == options->seed;
+}
+
 static int
 propose_settings(const ml_advice_case *it, ml_proposals *out)
 {
-    char conf[ML_TUNE_CONF_MAX];
+    ml_tuned best;
+    ml_trial_options options;
     bool helps;
     if (!it->checks) {
         return 0;
     }
     int error = ml_tune_best(it->workload, &it->own, &it->checked, &it->options,
-                             &it->before, conf, &helps);
+                             &it->before, &best, &options, &helps);
     if (error < 0 || !helps) {
         return error == ML_EFORMAT ? 0 : error;
     }
@@ -186,7 +204,9 @@ propose_settings(const ml_advice_case *it, ml_proposals *out)
     if (advice == NULL) {
         return ML_ENOMEM;
     }
-    snprintf(advice->conf, sizeof(advice->conf), "%s", conf);
+    snprintf(advice->conf, sizeof(advice->conf), "%s", best.conf);
+    advice->tried = is_alone(it, &best, &options);
+    advice->alone = best.result;
     advice->bytes = before->at_reserved_peak.reserved - before->at_reserved_peak.active;
     return 0;
 }

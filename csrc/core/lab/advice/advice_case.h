@@ -93,6 +93,7 @@ typedef struct ml_advice {
     size_t edit_count;
     size_t edit_capacity;
     ml_trial_result alone; /* the run with this advice alone */
+    bool tried;            /* alone is known */
     bool together; /* it lowers a peak after the advices before it in the list */
 } ml_advice;
 

@@ -101,9 +101,8 @@ make_room(ml_workload *copy, const ml_advice *const *advices, size_t count)
     return error;
 }
 
-/* Sets SETTINGS to the same torch's defaults, changed by CONF. */
-static int
-set_conf(ml_allocator_settings *settings, const char *conf)
+int
+ml_advice_set_conf(ml_allocator_settings *settings, const char *conf)
 {
     int error = ml_allocator_settings_default(settings, settings->version);
     return error < 0 ? error : ml_allocator_settings_parse(settings, conf, NULL, 0);
@@ -131,7 +130,7 @@ run_edited(const ml_advice_case *it, const ml_advice *const *advices, size_t cou
     for (size_t i = 0; error == 0 && i < count; i++) {
         apply_all(copy, advices[i], taken, (uint32_t)i + 1);
         if (error == 0 && advices[i]->kind == ML_ADVICE_SETTINGS) {
-            error = set_conf(&options.settings, advices[i]->conf);
+            error = ml_advice_set_conf(&options.settings, advices[i]->conf);
         }
     }
     ml_free(taken);

@@ -10,5 +10,7 @@
  * advices take precedence.  0 or ML_E*. */
 int ml_advices_try(const ml_advice_case *it, const ml_advice *const *advices,
                    size_t count, ml_trial_result *out);
+/* Sets SETTINGS to the same torch's defaults, changed by CONF.  0 or ML_E*. */
+int ml_advice_set_conf(ml_allocator_settings *settings, const char *conf);
 
 #endif

@@ -24,22 +24,22 @@ expanded_size(const ml_allocator *a, uint32_t index)
 /* The first free block from INDEX on that the request may use, by the rules for
  * expandable segments; 0: none. */
 static uint32_t
-pass_expandable(const ml_allocator *a, uint32_t root, uint32_t index,
+pass_expandable(const ml_allocator *a, const ml_set *set, uint32_t index,
                 const ml_request *r)
 {
     const ml_node *nodes = a->nodes;
     if (r->expandable) {
-        uint32_t next = ml_set_next(a, root, index);
+        uint32_t next = ml_set_next(a, set, index);
         while (nodes[index].space != 0 && next != 0 &&
                nodes[next].stream == r->stream &&
                expanded_size(a, next) < expanded_size(a, index)) {
             index = next;
-            next = ml_set_next(a, root, next);
+            next = ml_set_next(a, set, next);
         }
         return index;
     }
     do {
-        index = ml_set_next(a, root, index);
+        index = ml_set_next(a, set, index);
     } while (index != 0 && nodes[index].space != 0 && nodes[index].stream == r->stream);
     return index != 0 && nodes[index].stream == r->stream ? index : 0;
 }
@@ -83,12 +83,14 @@ find_free_block(ml_allocator *a, ml_request *r)
     if (collects_garbage(a)) {
         pool->lookups++;
     }
-    uint32_t index = ml_set_find(a, pool->blocks, r->stream, r->bytes);
+    ml_set_place place;
+    uint32_t index = ml_set_find(&pool->blocks, r->stream, r->bytes, &place);
     if (index == 0 || a->nodes[index].stream != r->stream) {
         return false;
     }
+    uint32_t first = index;
     if (a->nodes[index].space != 0) {
-        index = pass_expandable(a, pool->blocks, index, r);
+        index = pass_expandable(a, &pool->blocks, index, r);
         if (index == 0) {
             return false;
         }
@@ -99,7 +101,12 @@ find_free_block(ml_allocator *a, ml_request *r)
                                     : is_too_large(a, size - r->bytes)) {
         return false;
     }
-    ml_set_remove(a, &pool->blocks, index);
+    if (index == first) {
+        ml_set_take(&pool->blocks, place);
+    }
+    else {
+        ml_set_remove(a, &pool->blocks, index);
+    }
     r->block = index;
     return true;
 }
@@ -293,8 +300,8 @@ ml_allocator_malloc(ml_allocator *a, uint64_t bytes, uint64_t stream,
                    (a->pools[number].flags & ML_POOL_CUSTOM) == 0;
     if (!find_free_block(a, &r)) {
         int found = find_memory(a, &r);
-        if (found < 0) {
-            return found;
+        if (found < 0 || a->error != 0) {
+            return found < 0 ? found : a->error;
         }
         if (found != 1) {
             return ML_ALLOCATOR_OOM;
@@ -305,7 +312,7 @@ ml_allocator_malloc(ml_allocator *a, uint64_t bytes, uint64_t stream,
         return error;
     }
     *addr = take_block(a, &r, bytes);
-    return 0;
+    return a->error;
 }
 
 int

@@ -74,9 +74,10 @@ has_room(const ml_allocator *a, uint32_t index, uint64_t bytes)
 static int
 find_place(ml_allocator *a, const ml_request *r, uint32_t *out)
 {
-    uint32_t root = a->pools[r->pool].of[r->small].unmapped;
-    for (uint32_t at = ml_set_find(a, root, r->stream, 0);
-         at != 0 && a->nodes[at].stream == r->stream; at = ml_set_next(a, root, at)) {
+    const ml_set *set = &a->pools[r->pool].of[r->small].unmapped;
+    ml_set_place place;
+    for (uint32_t at = ml_set_find(set, r->stream, 0, &place);
+         at != 0 && a->nodes[at].stream == r->stream; at = ml_set_next(a, set, at)) {
         uint32_t from = a->nodes[at].prev;
         if (from == 0 || a->nodes[from].state != ML_NODE_FREE) {
             from = at;

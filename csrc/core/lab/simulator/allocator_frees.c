@@ -189,7 +189,7 @@ ml_frees_finish(ml_allocator *a, bool everything)
     while (everything && a->deferred_first != 0) {
         complete(a, a->deferred_first);
     }
-    return 0;
+    return a->error;
 }
 
 int
@@ -213,7 +213,7 @@ ml_frees_finish_pool(ml_allocator *a, uint32_t pool)
         }
     }
     a->wait_count = kept;
-    return 0;
+    return a->error;
 }
 
 /* ---- What callers ask for ---- */
@@ -243,7 +243,7 @@ ml_allocator_free(ml_allocator *a, uint64_t addr)
         return free_used(a, index);
     }
     free_block(a, index);
-    return 0;
+    return a->error;
 }
 
 int
@@ -265,7 +265,7 @@ ml_allocator_complete(ml_allocator *a, uint64_t addr)
         return ML_EINVALID;
     }
     complete(a, index);
-    return 0;
+    return a->error;
 }
 
 int

@@ -57,7 +57,6 @@ ml_allocator_new(const ml_allocator_settings *settings,
     }
     a->driver = *driver;
     a->total_bytes = total_bytes < ML_REQUEST_MAX ? total_bytes : ML_REQUEST_MAX;
-    a->random = 2463534242u;
     a->figures.slack.split_high = UINT64_MAX;
     a->figures.slack.rounding_high = UINT64_MAX;
     take_settings(a, settings);
@@ -77,6 +76,10 @@ ml_allocator_delete(ml_allocator *a)
         return;
     }
     ml_free(a->nodes);
+    for (size_t i = 0; i < a->pool_count * 2; i++) {
+        ml_set_fini(&a->pools[i / 2].of[i % 2].blocks);
+        ml_set_fini(&a->pools[i / 2].of[i % 2].unmapped);
+    }
     ml_free(a->pools);
     ml_intern_fini(&a->pool_ids);
     ml_free(a->spaces);
@@ -119,8 +122,8 @@ static int
 find_space(ml_allocator *a, const ml_segment *segment, const ml_node *like,
            uint64_t reserved_addr, uint64_t reserved_bytes, uint32_t *out)
 {
-    uint32_t root = a->pools[like->pool].of[like->small].unmapped;
-    uint32_t at = ml_set_find_range(a, root, like->stream, segment->addr);
+    const ml_set *set = &a->pools[like->pool].of[like->small].unmapped;
+    uint32_t at = ml_set_find_range(set, like->stream, segment->addr);
     const ml_node *node = &a->nodes[at];
     if (at != 0 && segment->addr - node->addr < node->size &&
         segment->total <= node->size - (segment->addr - node->addr)) {
@@ -264,7 +267,7 @@ ml_allocator_seed_segment(ml_allocator *a, const ml_segment *segment,
     error = cut_seed(a, index, blocks, count);
     a->figures.peak = a->figures.current;
     a->figures.inactive_split_peak = a->figures.inactive_split;
-    return error;
+    return error != 0 ? error : a->error;
 }
 
 /* ---- As a snapshot ---- */
@@ -385,14 +388,12 @@ check_node(const ml_allocator *a, uint32_t index)
 
 /* Checks the order of a set's nodes and adds their bytes to *BYTES. */
 static const char *
-check_set(const ml_allocator *a, uint32_t root, bool mapped, size_t *count)
+check_set(const ml_allocator *a, const ml_set *set, bool mapped, size_t *count)
 {
     uint32_t last = 0;
-    for (uint32_t at = ml_set_next(a, root, 0); at != 0;
-         at = ml_set_next(a, root, at)) {
+    for (uint32_t at = ml_set_next(a, set, 0); at != 0; at = ml_set_next(a, set, at)) {
         const ml_node *node = &a->nodes[at];
-        if (node->state != ML_NODE_FREE || node->mapped != mapped ||
-            node->key_size != (mapped ? node->size : 0)) {
+        if (node->state != ML_NODE_FREE || node->mapped != mapped) {
             return "a set with a block that is not its";
         }
         if (last != 0 && a->nodes[last].stream > node->stream) {
@@ -432,7 +433,7 @@ ml_allocator_validate(const ml_allocator *a)
     for (size_t i = 0; i < a->pool_count * 4; i++) {
         const ml_block_pool *pool = &a->pools[i / 4].of[i / 2 % 2];
         const char *problem =
-            check_set(a, i % 2 ? pool->blocks : pool->unmapped, i % 2 != 0, &in_sets);
+            check_set(a, i % 2 ? &pool->blocks : &pool->unmapped, i % 2 != 0, &in_sets);
         if (problem != NULL) {
             return problem;
         }

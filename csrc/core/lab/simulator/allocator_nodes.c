@@ -64,14 +64,10 @@ ml_node_to_pool(ml_allocator *a, uint32_t index)
     ml_block_pool *pool = ml_pool_of(a, node);
     node->state = ML_NODE_FREE;
     if (node->mapped) {
-        node->key_size = node->size;
-        node->key_tie = node->counter;
         node->gc_base = pool->lookups;
         ml_set_insert(a, &pool->blocks, index);
     }
     else {
-        node->key_size = 0;
-        node->key_tie = 0;
         ml_set_insert(a, &pool->unmapped, index);
     }
 }

@@ -23,33 +23,72 @@ enum ml_node_state {
 
 /* A block, or a range of address space without memory. */
 typedef struct ml_node {
-    /* The key in the set of its pool: stream, key_size, key_tie, addr. */
     uint64_t stream;
-    uint64_t key_size; /* size; 0 where unmapped */
-    uint64_t key_tie;  /* orders blocks of one size, before their address */
     uint64_t addr;
-    uint32_t left,
-        right; /* in the set; for deferred blocks, the previous and next deferred */
-    uint32_t priority;
-    uint32_t pool; /* index */
     uint64_t size;
-    uint64_t requested;  /* stale on a free block, as in torch */
-    uint64_t counter;    /* source of key_tie */
-    uint64_t gc_base;    /* lookups in its set when it entered it */
-    uint32_t prev, next; /* neighbours by address in the segment */
-    uint32_t uses;       /* other streams that use it; index */
-    uint32_t events;     /* stream events that its free waits for */
-    uint32_t space;      /* index of its address space; 0: a segment of its own */
-    uint8_t state;       /* enum ml_node_state */
-    uint8_t small;       /* among the small blocks of its pool */
+    uint64_t counter;     /* orders free blocks of one size, before their address */
+    uint64_t requested;   /* stale on a free block, as in torch */
+    uint64_t gc_base;     /* lookups in its set when it entered it */
+    uint32_t prev, next;  /* neighbours by address in the segment */
+    uint32_t left, right; /* of deferred blocks, the previous and next deferred */
+    uint32_t pool;        /* index */
+    uint32_t uses;        /* other streams that use it; index */
+    uint32_t events;      /* stream events that its free waits for */
+    uint32_t space;       /* index of its address space; 0: a segment of its own */
+    uint8_t state;        /* enum ml_node_state */
+    uint8_t small;        /* among the small blocks of its pool */
     uint8_t mapped;
 } ml_node;
 
+/* The place of a free node among those of its stream. */
+typedef struct ml_set_key {
+    uint64_t size; /* 0 where unmapped */
+    /* Equal only for blocks of one segment, where the order of segments decides. */
+    uint64_t first;
+    uint64_t addr;
+    uint32_t node;
+} ml_set_key;
+
+#define ML_SET_LEAF_KEYS 32
+
+/* Neighbours in the order of a set. */
+typedef struct ml_set_leaf {
+    size_t count; /* 0: the only one */
+    ml_set_key keys[ML_SET_LEAF_KEYS];
+} ml_set_leaf;
+
+typedef struct ml_set_branch {
+    ml_set_key from;   /* no key of the leaf is below, but in the first leaf */
+    ml_set_leaf *leaf; /* owned */
+} ml_set_branch;
+
+/* Free nodes of a stream, in order. */
+typedef struct ml_set_stream {
+    uint64_t stream;
+    ml_set_branch *branches; /* owned; at least one */
+    size_t count;
+    size_t capacity;
+} ml_set_stream;
+
+/* Free nodes by stream, then by key. */
+typedef struct ml_set {
+    ml_set_stream *streams; /* owned; in order */
+    size_t count;
+    size_t capacity;
+} ml_set;
+
+/* A key's place; at the end of its leaf: after that leaf's keys. */
+typedef struct ml_set_place {
+    size_t stream;
+    size_t branch;
+    size_t at;
+} ml_set_place;
+
 /* Blocks of one size class of a pool. */
 typedef struct ml_block_pool {
-    uint32_t blocks;   /* root of the free ones */
-    uint32_t unmapped; /* root */
-    uint64_t lookups;  /* get_free_blocks_call_count */
+    ml_set blocks; /* free */
+    ml_set unmapped;
+    uint64_t lookups; /* get_free_blocks_call_count */
 } ml_block_pool;
 
 typedef struct ml_memory_pool {
@@ -88,8 +127,8 @@ struct ml_allocator {
     uint64_t total_bytes;
     uint64_t allowed; /* UINT64_MAX: no cap */
     ml_allocator_stats figures;
-    uint64_t counter; /* of segments, or of blocks; the order of their making */
-    uint32_t random;
+    uint64_t counter;  /* of segments, or of blocks; the order of their making */
+    int error;         /* ML_ENOMEM: a free block is in no set */
     uint32_t captures; /* begun pools that delay frees and releases */
     uint64_t wait_number;
 
@@ -161,18 +200,23 @@ void ml_allocator_stats_reserved_grew(ml_allocator *a, uint64_t bytes);
 void ml_allocator_stats_inactive_split_grew(ml_allocator *a, uint64_t bytes);
 void ml_allocator_stats_count_allocated(ml_allocator *a, const ml_node *node);
 
-/* allocator_sets.c: sets ordered by the key of their nodes. */
-void ml_set_insert(ml_allocator *a, uint32_t *root, uint32_t node);
-void ml_set_remove(ml_allocator *a, uint32_t *root, uint32_t node);
-/* The first node whose key is not below (STREAM, SIZE, 0, 0); 0: none. */
-uint32_t ml_set_find(const ml_allocator *a, uint32_t root, uint64_t stream,
-                     uint64_t size);
+/* allocator_sets.c: sets ordered by the keys of their nodes. */
+/* If there is no memory for it, NODE is not added, and the allocator's error says so. */
+void ml_set_insert(ml_allocator *a, ml_set *set, uint32_t node);
+void ml_set_remove(ml_allocator *a, ml_set *set, uint32_t node);
+/* The first node whose stream and size are not below STREAM and SIZE; 0: none.  *PLACE is
+ * its place until the set changes. */
+uint32_t ml_set_find(const ml_set *set, uint64_t stream, uint64_t size,
+                     ml_set_place *place);
+/* Removes the node that was found at PLACE. */
+void ml_set_take(ml_set *set, ml_set_place place);
 /* The last unmapped range of STREAM that begins at or below ADDR; 0: none. */
-uint32_t ml_set_find_range(const ml_allocator *a, uint32_t root, uint64_t stream,
-                           uint64_t addr);
+uint32_t ml_set_find_range(const ml_set *set, uint64_t stream, uint64_t addr);
 /* The node after or before NODE in the set; for NODE 0, the first or last. */
-uint32_t ml_set_next(const ml_allocator *a, uint32_t root, uint32_t node);
-uint32_t ml_set_previous(const ml_allocator *a, uint32_t root, uint32_t node);
+uint32_t ml_set_next(const ml_allocator *a, const ml_set *set, uint32_t node);
+uint32_t ml_set_previous(const ml_allocator *a, const ml_set *set, uint32_t node);
+bool ml_set_is_empty(const ml_set *set);
+void ml_set_fini(ml_set *set);
 
 /* allocator_nodes.c: nodes, their neighbours, and blocks in use by address. */
 /* Makes room for COUNT more nodes; 0 or ML_ENOMEM. */

@@ -37,11 +37,11 @@ static uint64_t
 release_old(ml_allocator *a, double least, uint64_t *ages, uint64_t *count)
 {
     uint64_t released = 0;
-    uint32_t *root = &a->pools[0].of[0].blocks;
+    const ml_set *set = &a->pools[0].of[0].blocks;
     uint32_t next;
-    for (uint32_t at = ml_set_next(a, *root, 0); at != 0; at = next) {
+    for (uint32_t at = ml_set_next(a, set, 0); at != 0; at = next) {
         const ml_node *node = &a->nodes[at];
-        next = ml_set_next(a, *root, at);
+        next = ml_set_next(a, set, at);
         if (is_segment(node) && (double)age(a, node) >= least) {
             released += node->size;
             *ages -= age(a, node);
@@ -61,9 +61,8 @@ ml_release_collect_garbage(ml_allocator *a)
     }
     uint64_t target = a->figures.current.reserved - most;
     uint64_t ages = 0, count = 0, released = 0;
-    uint32_t root = a->pools[0].of[0].blocks;
-    for (uint32_t at = ml_set_next(a, root, 0); at != 0;
-         at = ml_set_next(a, root, at)) {
+    const ml_set *set = &a->pools[0].of[0].blocks;
+    for (uint32_t at = ml_set_next(a, set, 0); at != 0; at = ml_set_next(a, set, at)) {
         /* torch counts expandable blocks too, though it cannot release them. */
         if (!ml_node_is_split(&a->nodes[at])) {
             ages += age(a, &a->nodes[at]);
@@ -87,18 +86,19 @@ ml_release_oversize(ml_allocator *a, const ml_request *r)
     if (most == UINT64_MAX) {
         return false;
     }
-    uint32_t *root = &a->pools[r->pool].of[r->small].blocks;
+    const ml_set *set = &a->pools[r->pool].of[r->small].blocks;
     uint64_t wanted = r->bytes < most ? most : r->bytes;
-    uint32_t at = ml_set_find(a, *root, r->stream, wanted);
+    ml_set_place place;
+    uint32_t at = ml_set_find(set, r->stream, wanted, &place);
     if (at != 0 && a->nodes[at].stream == r->stream && is_segment(&a->nodes[at])) {
         release_segment(a, at);
         return true;
     }
     uint64_t released = 0;
-    at = ml_set_previous(a, *root, at);
+    at = ml_set_previous(a, set, at);
     while (at != 0 && released < wanted && a->nodes[at].size >= most &&
            a->nodes[at].stream == r->stream) {
-        uint32_t before = ml_set_previous(a, *root, at);
+        uint32_t before = ml_set_previous(a, set, at);
         if (is_segment(&a->nodes[at])) {
             released += a->nodes[at].size;
             release_segment(a, at);
@@ -112,11 +112,11 @@ ml_release_oversize(ml_allocator *a, const ml_request *r)
 static int
 release_blocks(ml_allocator *a, size_t pool, bool small)
 {
-    uint32_t *root = &a->pools[pool].of[small].blocks;
+    const ml_set *set = &a->pools[pool].of[small].blocks;
     size_t count = 0;
     uint32_t next;
-    for (uint32_t at = ml_set_next(a, *root, 0); at != 0; at = next) {
-        next = ml_set_next(a, *root, at);
+    for (uint32_t at = ml_set_next(a, set, 0); at != 0; at = next) {
+        next = ml_set_next(a, set, at);
         if (a->nodes[at].space != 0) {
             int error = ml_grow((void **)&a->scratch, &a->scratch_capacity, count + 1,
                                 sizeof(*a->scratch));
@@ -136,7 +136,7 @@ release_blocks(ml_allocator *a, size_t pool, bool small)
             return error;
         }
     }
-    return 0;
+    return a->error;
 }
 
 /* POOL has no user. */
@@ -192,7 +192,8 @@ compare_pools(const void *left, const void *right)
 static bool
 is_releasable(const ml_memory_pool *pool)
 {
-    return pool->use_count == 0 && (pool->of[0].blocks != 0 || pool->of[1].blocks != 0);
+    return pool->use_count == 0 && (!ml_set_is_empty(&pool->of[0].blocks) ||
+                                    !ml_set_is_empty(&pool->of[1].blocks));
 }
 
 /* Releases pools without users, in the order of torch's table. */

@@ -1,172 +1,350 @@
-/* The ordered sets of the allocator model: treaps through the nodes, without memory of
- * their own.
+/* The ordered sets of the allocator model: for each stream, keys in leaves of neighbours,
+ * and a list of the leaves.
  *
- * Blocks come and go far more often than they are walked, and a treap's two operations
- * are short loops.  Priorities come from a fixed generator, so runs are repeatable. */
+ * Keys are copied into the leaves, so a search reads few lines of the cache, and its
+ * steps have no branch. */
+#include <string.h>
+
 #include "lab/simulator/allocator_parts.h"
 
-/* Whether A comes before B. */
-static inline bool
-is_before(const ml_node *a, const ml_node *b)
+__extension__ typedef unsigned __int128 wide;
+
+static inline ml_set_key
+key_of(const ml_allocator *a, uint32_t index)
 {
-    if (a->key_size != b->key_size && a->stream == b->stream) {
-        return a->key_size < b->key_size;
+    const ml_node *node = &a->nodes[index];
+    bool counted = node->mapped && a->settings.order != ML_ORDER_ADDRESS;
+    return (ml_set_key){.size = node->mapped ? node->size : 0,
+                        .first = counted ? node->counter : node->addr,
+                        .addr = node->addr,
+                        .node = index};
+}
+
+/* ---- Places ---- */
+
+static inline wide
+wide_of(const ml_set_key *key)
+{
+    return (wide)key->size << 64 | key->first;
+}
+
+/* The first of COUNT KEYS, STRIDE bytes apart, that is not below WANTED by size and first.
+ * As ML_SEARCH, on addresses: fewer steps depend on each other. */
+static inline size_t
+find_first(const void *keys, size_t stride, size_t count, wide wanted)
+{
+    const char *low = keys;
+    while (count > 1) {
+        size_t half = count / 2;
+        const char *middle = low + (half - 1) * stride;
+        bool below = wide_of((const ml_set_key *)middle) < wanted;
+        low += half * stride & (0 - (size_t)below);
+        count -= half;
     }
-    if (a->stream != b->stream) {
-        return a->stream < b->stream;
+    bool below = count != 0 && wide_of((const ml_set_key *)low) < wanted;
+    return (size_t)(low - (const char *)keys) / stride + below;
+}
+
+/* Whether A, of the same size and first as B, comes before B or is B. */
+static bool
+is_up_to(const ml_set_key *a, const ml_set_key *b)
+{
+    return a->addr != b->addr ? a->addr < b->addr : a->node <= b->node;
+}
+
+static inline size_t
+find_stream(const ml_set *set, uint64_t stream)
+{
+    size_t found;
+    ML_SEARCH(found, set->count, set->streams[found].stream < stream);
+    return found;
+}
+
+/* The place of the first key of the stream AT that is not before KEY, or, if AFTER, that is
+ * after KEY. */
+static inline ml_set_place
+find_place(const ml_set *set, size_t at, const ml_set_key *key, bool after)
+{
+    const ml_set_stream *of = &set->streams[at];
+    wide wanted = wide_of(key);
+    /* The first leaf takes what is before all others. */
+    const ml_set_branch *later = of->branches + 1;
+    size_t branch = find_first(later, sizeof(*later), of->count - 1, wanted);
+    while (branch + 1 < of->count && wide_of(&later[branch].from) == wanted &&
+           is_up_to(&later[branch].from, key)) {
+        branch++;
     }
-    if (a->key_tie != b->key_tie) {
-        return a->key_tie < b->key_tie;
+    const ml_set_leaf *leaf = of->branches[branch].leaf;
+    const ml_set_key *keys = leaf->keys;
+    size_t in = find_first(keys, sizeof(*keys), leaf->count, wanted);
+    while (in < leaf->count && wide_of(&keys[in]) == wanted &&
+           is_up_to(&keys[in], key) && (after || keys[in].node != key->node)) {
+        in++;
     }
-    if (a->addr != b->addr) {
-        return a->addr < b->addr;
+    return (ml_set_place){at, branch, in};
+}
+
+/* The node at PLACE, or the one after it, whose place PLACE becomes; 0: none. */
+static inline uint32_t
+node_from(const ml_set *set, ml_set_place *from)
+{
+    while (from->stream < set->count) {
+        const ml_set_stream *of = &set->streams[from->stream];
+        const ml_set_leaf *leaf = of->branches[from->branch].leaf;
+        if (from->at < leaf->count) {
+            return leaf->keys[from->at].node;
+        }
+        bool last = from->branch + 1 == of->count;
+        *from = (ml_set_place){from->stream + last, last ? 0 : from->branch + 1, 0};
     }
-    return a < b;
+    return 0;
 }
 
 static uint32_t
-next_priority(ml_allocator *a)
+last_node(const ml_set_leaf *leaf)
 {
-    uint32_t value = a->random;
-    value ^= value << 13;
-    value ^= value >> 17;
-    value ^= value << 5;
-    a->random = value;
-    return value;
+    return leaf->count != 0 ? leaf->keys[leaf->count - 1].node : 0;
+}
+
+/* The node before PLACE; 0: none. */
+static uint32_t
+node_before(const ml_set *set, ml_set_place from)
+{
+    if (from.at != 0) {
+        return set->streams[from.stream]
+            .branches[from.branch]
+            .leaf->keys[from.at - 1]
+            .node;
+    }
+    if (from.branch != 0) {
+        return last_node(set->streams[from.stream].branches[from.branch - 1].leaf);
+    }
+    uint32_t found = 0;
+    for (size_t i = from.stream; i > 0 && found == 0; i--) {
+        const ml_set_stream *of = &set->streams[i - 1];
+        found = last_node(of->branches[of->count - 1].leaf);
+    }
+    return found;
+}
+
+/* ---- Changes ---- */
+
+/* Adds an empty leaf at BRANCH for keys from FROM on; NULL: no memory. */
+static ml_set_leaf *
+add_leaf(ml_set_stream *of, size_t branch, const ml_set_key *from)
+{
+    ml_set_leaf *leaf = ml_alloc(sizeof(*leaf));
+    if (leaf == NULL || ml_grow((void **)&of->branches, &of->capacity, of->count + 1,
+                                sizeof(*of->branches)) < 0) {
+        ml_free(leaf);
+        return NULL;
+    }
+    ml_set_branch *at = &of->branches[branch];
+    memmove(at + 1, at, (of->count - branch) * sizeof(*at));
+    *at = (ml_set_branch){*from, leaf};
+    of->count++;
+    leaf->count = 0;
+    return leaf;
+}
+
+static void
+drop_leaf(ml_set_stream *of, size_t branch)
+{
+    ml_set_branch *at = &of->branches[branch];
+    ml_free(at->leaf);
+    of->count--;
+    memmove(at, at + 1, (of->count - branch) * sizeof(*at));
+}
+
+/* Adds STREAM, which the set lacks, AT its place.  0 or ML_ENOMEM. */
+static int
+add_stream(ml_set *set, size_t at, uint64_t stream)
+{
+    ml_set_stream added = {.stream = stream};
+    ml_set_key none = {0};
+    if (add_leaf(&added, 0, &none) == NULL) {
+        return ML_ENOMEM;
+    }
+    int error = ml_grow((void **)&set->streams, &set->capacity, set->count + 1,
+                        sizeof(*set->streams));
+    if (error < 0) {
+        drop_leaf(&added, 0);
+        ml_free(added.branches);
+        return error;
+    }
+    ml_set_stream *to = &set->streams[at];
+    memmove(to + 1, to, (set->count - at) * sizeof(*to));
+    *to = added;
+    set->count++;
+    return 0;
+}
+
+/* Moves the upper half of a full leaf to a new one after it.  0 or ML_ENOMEM. */
+static int
+split_leaf(ml_set_stream *of, size_t branch)
+{
+    size_t half = ML_SET_LEAF_KEYS / 2;
+    ml_set_leaf *low = of->branches[branch].leaf;
+    ml_set_leaf *high = add_leaf(of, branch + 1, &low->keys[half]);
+    if (high == NULL) {
+        return ML_ENOMEM;
+    }
+    high->count = ML_SET_LEAF_KEYS - half;
+    low->count = half;
+    memcpy(high->keys, low->keys + half, high->count * sizeof(*high->keys));
+    return 0;
+}
+
+/* Joins the leaves at BRANCH and after it, if that leaves room for more keys. */
+static bool
+join_leaves(ml_set_stream *of, size_t branch)
+{
+    if (branch + 1 >= of->count) {
+        return false;
+    }
+    ml_set_leaf *low = of->branches[branch].leaf;
+    const ml_set_leaf *high = of->branches[branch + 1].leaf;
+    if (low->count + high->count > ML_SET_LEAF_KEYS / 2) {
+        return false;
+    }
+    memcpy(low->keys + low->count, high->keys, high->count * sizeof(*high->keys));
+    low->count += high->count;
+    drop_leaf(of, branch + 1);
+    return true;
+}
+
+/* Makes room at the place of KEY, which SET lacks.  0 or ML_ENOMEM. */
+static int
+make_room(ml_set *set, uint64_t stream, const ml_set_key *key, ml_set_place *to)
+{
+    size_t at = find_stream(set, stream);
+    if ((at == set->count || set->streams[at].stream != stream) &&
+        add_stream(set, at, stream) < 0) {
+        return ML_ENOMEM;
+    }
+    *to = find_place(set, at, key, false);
+    ml_set_stream *of = &set->streams[at];
+    if (of->branches[to->branch].leaf->count == ML_SET_LEAF_KEYS) {
+        if (split_leaf(of, to->branch) < 0) {
+            return ML_ENOMEM;
+        }
+        *to = find_place(set, at, key, false);
+    }
+    return 0;
 }
 
 void
-ml_set_insert(ml_allocator *a, uint32_t *root, uint32_t index)
+ml_set_insert(ml_allocator *a, ml_set *set, uint32_t index)
 {
-    ml_node *nodes = a->nodes;
-    ml_node *node = &nodes[index];
-    uint32_t priority = next_priority(a);
-    node->priority = priority;
-    uint32_t *link = root;
-    while (*link != 0 && nodes[*link].priority >= priority) {
-        ml_node *at = &nodes[*link];
-        link = is_before(node, at) ? &at->left : &at->right;
+    ml_set_key key = key_of(a, index);
+    ml_set_place to;
+    if (make_room(set, a->nodes[index].stream, &key, &to) < 0) {
+        a->error = ML_ENOMEM;
+        return;
     }
-    /* The node splits the subtree there and takes its place. */
-    uint32_t rest = *link;
-    *link = index;
-    uint32_t *low = &node->left, *high = &node->right;
-    while (rest != 0) {
-        ml_node *at = &nodes[rest];
-        if (is_before(at, node)) {
-            *low = rest;
-            low = &at->right;
-            rest = *low;
-        }
-        else {
-            *high = rest;
-            high = &at->left;
-            rest = *high;
-        }
-    }
-    *low = 0;
-    *high = 0;
+    ml_set_leaf *leaf = set->streams[to.stream].branches[to.branch].leaf;
+    ml_set_key *at = &leaf->keys[to.at];
+    memmove(at + 1, at, (leaf->count - to.at) * sizeof(*at));
+    *at = key;
+    leaf->count++;
 }
 
 void
-ml_set_remove(ml_allocator *a, uint32_t *root, uint32_t index)
+ml_set_take(ml_set *set, ml_set_place from)
 {
-    ml_node *nodes = a->nodes;
-    ml_node *node = &nodes[index];
-    uint32_t *link = root;
-    while (*link != index) {
-        ML_ASSERT(*link != 0);
-        ml_node *at = &nodes[*link];
-        link = is_before(node, at) ? &at->left : &at->right;
+    ml_set_stream *of = &set->streams[from.stream];
+    ml_set_leaf *leaf = of->branches[from.branch].leaf;
+    ml_set_key *at = &leaf->keys[from.at];
+    leaf->count--;
+    memmove(at, at + 1, (leaf->count - from.at) * sizeof(*at));
+    if (leaf->count == 0 && of->count > 1) {
+        drop_leaf(of, from.branch);
     }
-    uint32_t low = node->left, high = node->right;
-    while (low != 0 && high != 0) {
-        if (nodes[low].priority >= nodes[high].priority) {
-            *link = low;
-            link = &nodes[low].right;
-            low = *link;
-        }
-        else {
-            *link = high;
-            link = &nodes[high].left;
-            high = *link;
-        }
+    else if (leaf->count < ML_SET_LEAF_KEYS / 4 && !join_leaves(of, from.branch) &&
+             from.branch > 0) {
+        join_leaves(of, from.branch - 1);
     }
-    *link = low != 0 ? low : high;
+}
+
+void
+ml_set_remove(ml_allocator *a, ml_set *set, uint32_t index)
+{
+    ml_set_key key = key_of(a, index);
+    size_t stream = find_stream(set, a->nodes[index].stream);
+    if (stream == set->count) {
+        ML_ASSERT(a->error != 0);
+        return;
+    }
+    ml_set_place from = find_place(set, stream, &key, false);
+    if (node_from(set, &from) != index) {
+        ML_ASSERT(a->error != 0);
+        return;
+    }
+    ml_set_take(set, from);
+}
+
+void
+ml_set_fini(ml_set *set)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        ml_set_stream *of = &set->streams[i];
+        while (of->count > 0) {
+            drop_leaf(of, of->count - 1);
+        }
+        ml_free(of->branches);
+    }
+    ml_free(set->streams);
+}
+
+/* ---- Questions ---- */
+
+bool
+ml_set_is_empty(const ml_set *set)
+{
+    ml_set_place first = {0};
+    return node_from(set, &first) == 0;
 }
 
 uint32_t
-ml_set_find(const ml_allocator *a, uint32_t root, uint64_t stream, uint64_t size)
+ml_set_find(const ml_set *set, uint64_t stream, uint64_t size, ml_set_place *place)
 {
-    const ml_node *nodes = a->nodes;
-    uint32_t found = 0;
-    while (root != 0) {
-        const ml_node *at = &nodes[root];
-        bool below = at->stream != stream ? at->stream < stream : at->key_size < size;
-        if (below) {
-            root = at->right;
-        }
-        else {
-            found = root;
-            root = at->left;
-        }
-    }
-    return found;
+    size_t at = find_stream(set, stream);
+    ml_set_key key = {.size = size};
+    bool has = at < set->count && set->streams[at].stream == stream;
+    *place = has ? find_place(set, at, &key, false) : (ml_set_place){.stream = at};
+    return node_from(set, place);
 }
 
 uint32_t
-ml_set_find_range(const ml_allocator *a, uint32_t root, uint64_t stream, uint64_t addr)
+ml_set_find_range(const ml_set *set, uint64_t stream, uint64_t addr)
 {
-    const ml_node *nodes = a->nodes;
-    uint32_t found = 0;
-    while (root != 0) {
-        const ml_node *at = &nodes[root];
-        bool above = at->stream != stream ? at->stream > stream : at->addr > addr;
-        if (above) {
-            root = at->left;
-        }
-        else {
-            found = root;
-            root = at->right;
-        }
+    size_t at = find_stream(set, stream);
+    if (at == set->count || set->streams[at].stream != stream) {
+        return 0;
     }
-    return found != 0 && nodes[found].stream == stream ? found : 0;
+    ml_set_key key = {.first = addr, .addr = addr, .node = UINT32_MAX};
+    ml_set_place from = find_place(set, at, &key, true);
+    return from.branch != 0 || from.at != 0 ? node_before(set, from) : 0;
 }
 
 uint32_t
-ml_set_next(const ml_allocator *a, uint32_t root, uint32_t index)
+ml_set_next(const ml_allocator *a, const ml_set *set, uint32_t index)
 {
-    const ml_node *nodes = a->nodes;
-    const ml_node *node = &nodes[index];
-    uint32_t found = 0;
-    while (root != 0) {
-        const ml_node *at = &nodes[root];
-        if (index == 0 || is_before(node, at)) {
-            found = root;
-            root = at->left;
-        }
-        else {
-            root = at->right;
-        }
+    ml_set_place from = {0};
+    if (index != 0 && set->count != 0) {
+        ml_set_key key = key_of(a, index);
+        from = find_place(set, find_stream(set, a->nodes[index].stream), &key, true);
     }
-    return found;
+    return node_from(set, &from);
 }
 
 uint32_t
-ml_set_previous(const ml_allocator *a, uint32_t root, uint32_t index)
+ml_set_previous(const ml_allocator *a, const ml_set *set, uint32_t index)
 {
-    const ml_node *nodes = a->nodes;
-    const ml_node *node = &nodes[index];
-    uint32_t found = 0;
-    while (root != 0) {
-        const ml_node *at = &nodes[root];
-        if (index == 0 || is_before(at, node)) {
-            found = root;
-            root = at->right;
-        }
-        else {
-            root = at->left;
-        }
+    ml_set_place from = {.stream = set->count};
+    if (index != 0 && set->count != 0) {
+        ml_set_key key = key_of(a, index);
+        from = find_place(set, find_stream(set, a->nodes[index].stream), &key, false);
     }
-    return found;
+    return node_before(set, from);
 }

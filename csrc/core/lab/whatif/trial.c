@@ -101,6 +101,14 @@ ask(trial *t, size_t event, uint64_t bytes, uint64_t stream, const uint32_t pool
     return t->driver.error < 0 ? t->driver.error : result;
 }
 
+static bool
+mismatches_too_often(const trial *t)
+{
+    uint64_t enough = t->options->enough_mismatches;
+    return enough != 0 &&
+           t->result.mismatched_addresses + t->driver.mismatched_segments >= enough;
+}
+
 static int
 step_alloc(trial *t, const ml_step *step)
 {
@@ -113,6 +121,7 @@ step_alloc(trial *t, const ml_step *step)
     if (t->options->recorded_addresses) {
         t->result.mismatched_addresses += *placed != demand->addr;
         ml_trial_driver_end(&t->driver);
+        t->ended |= mismatches_too_often(t);
     }
     if (result == ML_ALLOCATOR_OOM) {
         t->ended = !t->options->go_on;
@@ -378,10 +387,25 @@ go(trial *t, size_t event)
     return error;
 }
 
+/* Whether the trial at recorded addresses did nothing that another driver would not let it
+ * do at its own.  Blocks ordered by their making may have any address. */
+static bool
+takes_any_addresses(const trial *t)
+{
+    const ml_trial_options *options = t->options;
+    return options->recorded_addresses && options->settings.order != ML_ORDER_ADDRESS &&
+           !options->settings.expandable_segments &&
+           options->memory_bytes == UINT64_MAX && t->workload->before_count == 0 &&
+           t->workload->segment_count == 0 && !t->driver.denied &&
+           t->figures->peak.reserved / ML_PLACEMENT_GRANULE < ML_TRIAL_SEGMENTS_MAX;
+}
+
 static void
 sum_up(trial *t)
 {
     ml_trial_result *result = &t->result;
+    result->any_addresses = takes_any_addresses(t);
+    result->placed = t->driver.asked;
     result->retries = t->figures->counters.of[ML_SOURCE_COUNTER_num_alloc_retries];
     result->driver_calls = t->driver.calls;
     result->at_end = t->figures->current;

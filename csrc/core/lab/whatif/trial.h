@@ -31,6 +31,9 @@ typedef struct ml_trial_options {
     /* Bytes: the trial stops if it reserves more, because its figures are then useless.
      * 0: never. */
     uint64_t enough;
+    /* At recorded addresses: the trial stops at so many mismatched addresses and segments.
+     * 0: never. */
+    uint64_t enough_mismatches;
     enum ml_placement_policy placement;
     uint64_t seed; /* of ML_PLACEMENT_SHUFFLED */
     /* Borrowed.  Its order is used if it is of the tried workload; else the trial makes
@@ -49,6 +52,9 @@ typedef struct ml_trial_result {
     /* blocks at the end that only one side has or that differ */
     uint64_t mismatched_blocks;
     bool compared; /* the recording has its final memory */
+    /* At recorded addresses: at any other addresses, all else would be the same. */
+    bool any_addresses;
+    bool placed; /* the placement of segments was asked, and may matter */
 
     ml_totals peak; /* each total's own peak */
     /* the first event with the most allocated; ML_NO_EVENT: before the first event */

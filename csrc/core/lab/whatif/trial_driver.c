@@ -15,9 +15,6 @@
 #define SPACE_SPACE (UINT64_C(1) << 61)
 /* Alignment of blocks' addresses, and of segments, which begin with blocks. */
 #define BLOCK_ALIGNMENT 512
-/* Most segments or pages at once, about 256 GiB of small ones.  The search for room
- * grows with their number, so a forged recording must not have millions. */
-#define SEGMENTS_MAX ((size_t)1 << 17)
 /* How often torch retries one segment. */
 #define REFUSALS_MAX 2
 
@@ -106,10 +103,11 @@ ml_trial_driver_end(ml_trial_driver *driver)
 static uint64_t
 place(ml_trial_driver *driver, ml_placement *placement, uint64_t bytes)
 {
-    if (driver->placed == SEGMENTS_MAX) {
+    if (driver->placed == ML_TRIAL_SEGMENTS_MAX) {
         driver->error = ML_ELIMIT;
         return 0;
     }
+    driver->asked |= placement == driver->segments;
     uint64_t addr = ml_placement_take(placement, bytes, ML_PLACEMENT_GRANULE);
     if (addr == 0 && ml_placement_error(placement) != 0) {
         driver->error = ML_ENOMEM;
@@ -134,7 +132,7 @@ take(ml_trial_driver *driver, uint64_t addr, uint64_t bytes)
         bytes > SEGMENT_BASE - addr) {
         return false;
     }
-    if (driver->taken.count >= SEGMENTS_MAX) {
+    if (driver->taken.count >= ML_TRIAL_SEGMENTS_MAX) {
         driver->error = ML_ELIMIT;
         return false;
     }
@@ -181,6 +179,7 @@ alloc_segment(void *self, uint64_t bytes, uint64_t stream, const uint32_t pool[2
         }
     }
     driver->used += addr != 0 ? bytes : 0;
+    driver->denied |= addr == 0;
     return addr;
 }
 

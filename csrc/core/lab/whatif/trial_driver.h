@@ -10,6 +10,10 @@
 #include "lab/simulator/allocator.h"
 #include "lab/whatif/trial.h"
 
+/* Most segments or pages at once, about 256 GiB of small ones.  The search for room
+ * grows with their number, so a forged recording must not have millions. */
+#define ML_TRIAL_SEGMENTS_MAX ((size_t)1 << 17)
+
 typedef struct ml_trial_driver {
     const ml_trial_options *options; /* borrowed */
     const ml_device_trace *trace;    /* borrowed */
@@ -18,7 +22,9 @@ typedef struct ml_trial_driver {
     ml_placement *spaces;            /* owned; of expandable segments */
     uint64_t used;                   /* bytes given */
     uint64_t calls;
-    int error; /* 0, ML_ENOMEM, or ML_ELIMIT: more segments than any device has */
+    bool asked;  /* for the place of a segment, by the options' placement */
+    bool denied; /* memory or address space, once */
+    int error;   /* 0, ML_ENOMEM, or ML_ELIMIT: more segments than any device has */
     /* At recorded addresses: segment events from NEXT to below UNTIL belong to the
      * current step. */
     size_t next;

@@ -468,7 +468,8 @@ know(ml_tuner *t, const ml_trial_options *options, const ml_trial_result *result
 int
 ml_tune_best(ml_workload *workload, const ml_trial_options *own,
              const ml_trial_result *check, const ml_trial_options *options,
-             const ml_trial_result *before, char conf[ML_TUNE_CONF_MAX], bool *helps)
+             const ml_trial_result *before, ml_tuned *best,
+             ml_trial_options *best_options, bool *helps)
 {
     ml_tune *tune = ml_alloc_zeroed(1, sizeof(*tune));
     if (tune == NULL) {
@@ -481,7 +482,10 @@ ml_tune_best(ml_workload *workload, const ml_trial_options *own,
         error = find_best(&t);
     }
     *helps = tune->helps;
-    memcpy(conf, tune->best.conf, ML_TUNE_CONF_MAX);
+    *best = tune->best;
+    if (error == 0 && *helps) {
+        error = ml_candidate_options(&t, best->conf, best_options);
+    }
     tuner_fini(&t);
     ml_tune_free(tune);
     return error;

@@ -49,12 +49,12 @@ int ml_tune_new(const ml_recording *recording, size_t device, uint64_t memory,
                 ml_tune **out);
 void ml_tune_free(ml_tune *tune); /* takes NULL */
 /* Only the best, of the recorded run, in the form of ml_whatif_of.  BEFORE came of a trial
- * with OPTIONS, which is not made again.  Fills in CONF if *HELPS.  Returns as
- * ml_tune_new. */
+ * with OPTIONS, which is not made again.  If *HELPS, fills in BEST, and BEST_OPTIONS of
+ * its trial.  Returns as ml_tune_new. */
 int ml_tune_best(ml_workload *workload, const ml_trial_options *own,
                  const ml_trial_result *check, const ml_trial_options *options,
-                 const ml_trial_result *before, char conf[ML_TUNE_CONF_MAX],
-                 bool *helps);
+                 const ml_trial_result *before, ml_tuned *best,
+                 ml_trial_options *best_options, bool *helps);
 
 /* Whether A is the better result by this preference. */
 bool ml_tune_is_better(const ml_trial_result *a, const ml_trial_result *b);

@@ -21,7 +21,8 @@ ml_whatif_spread(const ml_workload *workload, const ml_trial_options *options,
                  uint64_t *high)
 {
     *low = *high = result->peak.reserved;
-    if (options->settings.order != ML_ORDER_ADDRESS || options->recorded_addresses) {
+    if (options->settings.order != ML_ORDER_ADDRESS || options->recorded_addresses ||
+        !result->placed) {
         return 0;
     }
     int error = 0;

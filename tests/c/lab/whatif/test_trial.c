@@ -333,21 +333,85 @@ test_the_best_alone(void)
     CHECK_INT(ml_trial_check(f.workload, &f.options, &f.result), 0);
     CHECK_UINT(f.result.peak.reserved, 120 * MIB);
     ml_tune *tune = NULL;
-    char conf[ML_TUNE_CONF_MAX];
+    ml_tuned best;
+    ml_trial_options best_options;
     bool helps = false;
     CHECK_INT(ml_tune_new(&f.recording, 0, ML_WHATIF_RECORDED, &tune), 0);
     ml_trial_options placed = f.options;
     placed.recorded_addresses = false;
     ml_trial_result before;
     CHECK_INT(ml_trial_run(f.workload, &placed, &before), 0);
-    CHECK_INT(
-        ml_tune_best(f.workload, &f.options, &f.result, &placed, &before, conf, &helps),
-        0);
+    CHECK_INT(ml_tune_best(f.workload, &f.options, &f.result, &placed, &before, &best,
+                           &best_options, &helps),
+              0);
     CHECK(helps && tune->helps);
-    CHECK_STR(conf, "expandable_segments:True");
-    CHECK_STR(tune->best.conf, conf);
+    CHECK_STR(best.conf, "expandable_segments:True");
+    CHECK_STR(tune->best.conf, best.conf);
+    CHECK_UINT(best.result.peak.reserved, 60 * MIB);
+    CHECK(best_options.settings.expandable_segments);
     CHECK_UINT(tune->best.result.peak.reserved, 60 * MIB);
     ml_tune_free(tune);
+    tear_down(&f);
+}
+
+/* Where blocks are ordered by their making, a run that began with nothing and was refused
+ * nothing is the same at other addresses; where they are ordered by address, or memory
+ * was there before, it may not be. */
+static void
+test_any_addresses(void)
+{
+    ml_event events[] = HELD_EVENTS;
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    f.options.recorded_addresses = true;
+    CHECK_INT(run(&f), 0);
+    CHECK(!f.result.any_addresses && !f.result.placed);
+    f.options.settings.order = ML_ORDER_BLOCK;
+    CHECK_INT(run(&f), 0);
+    CHECK(f.result.any_addresses);
+    ml_trial_result recorded = f.result;
+    f.options.recorded_addresses = false;
+    CHECK_INT(run(&f), 0);
+    CHECK(!f.result.any_addresses && f.result.placed);
+    CHECK_UINT(f.result.peak.reserved, recorded.peak.reserved);
+    CHECK_UINT(f.result.driver_calls, recorded.driver_calls);
+    f.options.settings.expandable_segments = true;
+    CHECK_INT(run(&f), 0);
+    CHECK(!f.result.placed);
+    f.options.recorded_addresses = true;
+    CHECK_INT(run(&f), 0);
+    CHECK(!f.result.any_addresses);
+    tear_down(&f);
+
+    ml_event before[] = {of(ML_ACTION_FREE_REQUESTED, A, 20),
+                         of(ML_ACTION_FREE_COMPLETED, A, 20)};
+    CHECK_INT(set_up(&f, before, COUNT(before)), 0);
+    CHECK_UINT(f.workload->before_count, 1);
+    f.options.settings.order = ML_ORDER_BLOCK;
+    f.options.recorded_addresses = true;
+    CHECK_INT(run(&f), 0);
+    CHECK(!f.result.any_addresses);
+    tear_down(&f);
+}
+
+/* The model shares one segment; the recording had one for each. */
+static void
+test_enough_mismatches(void)
+{
+    ml_event events[] = {of(ML_ACTION_SEGMENT_ALLOC, A, 20), of(ML_ACTION_ALLOC, A, 4),
+                         of(ML_ACTION_SEGMENT_ALLOC, B, 20), of(ML_ACTION_ALLOC, B, 4),
+                         of(ML_ACTION_SEGMENT_ALLOC, C, 20), of(ML_ACTION_ALLOC, C, 4)};
+    fixture f;
+    CHECK_INT(set_up(&f, events, COUNT(events)), 0);
+    f.options.recorded_addresses = true;
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.mismatched_addresses, 2);
+    CHECK_UINT(f.result.mismatched_segments, 2);
+    CHECK_UINT(f.result.events, 6);
+    f.options.enough_mismatches = 2;
+    CHECK_INT(run(&f), 0);
+    CHECK_UINT(f.result.mismatched_addresses, 1);
+    CHECK_UINT(f.result.events, 4);
     tear_down(&f);
 }
 
@@ -398,6 +462,8 @@ main(void)
     RUN(test_ranges);
     RUN(test_settings_that_decide_alike);
     RUN(test_the_best_alone);
+    RUN(test_any_addresses);
+    RUN(test_enough_mismatches);
     RUN(test_no_memory);
     RUN(test_what_is_refused);
     return TEST_RESULT();
