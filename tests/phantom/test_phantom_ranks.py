@@ -331,6 +331,16 @@ end()
 
 
 @needs_library
+def test_a_rank_that_is_told_to_be_alone_waits_for_none():
+    said = output(VALUES + """
+made = Id()
+check(cuda.ncclGetUniqueId(ctypes.byref(made)))
+print(bytes(made) == bytes(128))
+""", env={"MEMLAB_PHANTOM_ALONE": "1"})
+    assert said == "True"
+
+
+@needs_library
 def test_what_a_root_does_not_know_or_is_large_stays_the_ranks_own():
     said = output(TWO + """
 if rank == 1: write(0, 7)
@@ -422,9 +432,7 @@ def main(rank, folder):
     dist.all_gather_object(objects, {"loss": 1.5, "name": "a"})
     count = torch.tensor([3, 4] if rank == 0 else [-1, -1], device="cuda")
     dist.broadcast(count, 0)
-    names = ["of rank 0" if rank == 0 else None]
-    dist.broadcast_object_list(names, 0)
-    says = {"objects": objects, "count": count.tolist(), "names": names}
+    says = {"objects": objects, "count": count.tolist()}
     sizes = torch.zeros(2, dtype=torch.long, device="cuda")
     dist.all_gather_into_tensor(sizes, torch.tensor([-7], device="cuda"))
     says["largest"] = sizes.max().item()
@@ -459,7 +467,6 @@ with tempfile.TemporaryDirectory() as folder:
     for rank in ranks:
         assert rank["objects"] == [{"loss": 1.5, "name": "a"}] * 2
         assert rank["count"] == [3, 4] and rank["largest"] == -7
-        assert rank["names"] == ["of rank 0"]
         # The one whose buckets are made anew: 8 x 4 weights and 4 biases.
         assert rank["rebuilt"] == 4 * (8 * 4 + 4)
         assert "Cuda failure 2 'out of memory'" in rank["error"]

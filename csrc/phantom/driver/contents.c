@@ -421,6 +421,7 @@ ML_EXPORT(void, memlab_contents_put,
           (uintptr_t start, const unsigned char *content, const unsigned char *kinds,
            size_t bytes))
 {
+    ml_values_forget(start, bytes); /* what was there before */
     pthread_mutex_lock(&lock);
     if (is_kept(bytes)) {
         certain = certain || memchr(kinds, ML_CONTENTS_KNOWN, bytes) != NULL;
@@ -434,6 +435,7 @@ ML_EXPORT(void, memlab_contents_put,
 
 ML_EXPORT(void, memlab_contents_forget, (uintptr_t start, size_t bytes))
 {
+    ml_values_forget(start, bytes);
     ml_contents_forget(start, bytes);
 }
 
