@@ -112,7 +112,10 @@ test-composer: ## Run the callbacks in Composer itself; its torch is another, 5.
 test-trainers: ## Run memlab beside DeepSpeed, TRL, PEFT, accelerate, Ray and torchtune
 	@PYTHON='$(PYTHON)' tools/setup.sh '$(TRAINERS_VENV)' '$(TORCH)'
 	$(TRAINERS_VENV)/bin/python -m pip install -q deepspeed trl peft datasets \
-	    'ray[train]' torchtune torchdata torchao==0.9.0
+	    'ray[train]' torchtune torchdata
+	@# torchtune needs this one, which PEFT refuses: apart, for torchtune alone.
+	[ -d '$(TRAINERS_VENV)/torchtune' ] || $(TRAINERS_VENV)/bin/python -m pip install -q \
+	    --no-deps --target '$(TRAINERS_VENV)/torchtune' torchao==0.9.0
 	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers $(PYTEST_ARGS)
 
 test-frontends: setup ## Run the magics in JupyterLab, Notebook 7 and nbclassic, in Chromium

@@ -273,6 +273,12 @@ void ml_values_write(uintptr_t start, const void *content, size_t bytes);
 void ml_values_forget(uintptr_t start, size_t bytes);
 void ml_values_move(uintptr_t to, uintptr_t from, size_t bytes, bool deliver);
 
+/* A collective brought `content` from another rank. */
+void ml_values_arrive(uintptr_t start, const void *content, size_t bytes);
+
+/* Whether all of the `bytes` from `start` on are kept; if so, copies them. */
+bool ml_values_find(uintptr_t start, unsigned char *content, size_t bytes);
+
 /* Writes to `to` the largest of `count` 64-bit integers from `from` on, if all were
  * delivered. */
 void ml_values_largest(uintptr_t to, uintptr_t from, size_t count);
@@ -298,6 +304,12 @@ void ml_contents_write(uintptr_t start, const void *content, size_t bytes);
 void ml_contents_fill(uintptr_t start, int byte, size_t bytes);
 void ml_contents_forget(uintptr_t start, size_t bytes);
 void ml_contents_move(uintptr_t to, uintptr_t from, size_t bytes, bool as_is);
+
+/* Another rank's `content` arrived: made up, as only that rank knows how it came. */
+void ml_contents_arrive(uintptr_t start, const void *content, size_t bytes);
+
+/* Whether something is known of all of the `bytes` from `start` on; if so, copies them. */
+bool ml_contents_find(uintptr_t start, unsigned char *content, size_t bytes);
 
 /* Copies what is known of the device's `bytes` from `start` on to `content`, and fills
  * the rest up where the bridge said how. */

@@ -283,6 +283,98 @@ read(600, 1)
     assert said.splitlines() == ["5 5 5 0", "7 8", "7"]
 
 
+# One process for each of two ranks, which joined by rank 0's id.  Rank 1 says what it reads.
+TWO = (
+    VALUES
+    + """
+import os
+made = Id()
+reader, writer = os.pipe()
+check(cuda.ncclGetUniqueId(ctypes.byref(made)))
+child = os.fork()
+rank = 0 if child else 1
+comm = ctypes.c_void_p()
+check(cuda.ncclCommInitRank(ctypes.byref(comm), 2, made, rank))
+def broadcast(source, target, root, n=1):
+    check(cuda.ncclBroadcast(place(source), place(target), count(n), LONG, root, comm, None))
+def told(offset, n):
+    if rank == 1: read(offset, n)
+def end():
+    sys.stdout.flush()
+    if child: os.waitpid(child, 0)
+"""
+)
+
+
+@needs_library
+@pytest.mark.parametrize("backed", [False, True])
+def test_a_small_broadcast_brings_what_its_root_has(backed):
+    said = output(TWO + """
+write(0, *([3, 4] if rank == 0 else [-1, -1]))
+broadcast(0, 0, 0, 2)
+told(0, 2)
+write(64, 5 if rank == 0 else -1)
+check(cuda.ncclBcast(place(64), count(1), LONG, 0, comm, None))
+told(64, 1)
+write(128, -1 if rank == 0 else 6)     # the other way
+broadcast(128, 192, 1)
+if rank == 0: read(192, 1)
+write(256, 10 + rank)
+cuda.ncclGroupStart()                  # as torch 2.15 gathers into a list
+broadcast(256, 320, 0)
+broadcast(256, 328, 1)
+cuda.ncclGroupEnd()
+told(320, 2)
+end()
+""", backed=backed)
+    assert sorted(said.splitlines()) == sorted(["3 4", "5", "6", "10 11"])
+
+
+@needs_library
+def test_a_rank_that_is_told_to_be_alone_waits_for_none():
+    said = output(VALUES + """
+made = Id()
+check(cuda.ncclGetUniqueId(ctypes.byref(made)))
+print(bytes(made) == bytes(128))
+""", env={"MEMLAB_PHANTOM_ALONE": "1"})
+    assert said == "True"
+
+
+@needs_library
+def test_what_a_root_does_not_know_or_is_large_stays_the_ranks_own():
+    said = output(TWO + """
+if rank == 1: write(0, 7)
+broadcast(0, 0, 0)                     # rank 0 wrote nothing
+told(0, 1)
+write(0, *[rank + 1] * 8193)
+broadcast(0, 0, 0, 8193)               # more than 64 KiB: as before
+write(512, 8 - rank)
+broadcast(512, 512, 0)                 # is the next of both
+told(512, 1)
+end()
+""")
+    assert said.splitlines() == ["7", "8"]
+
+
+@needs_library
+def test_a_rank_that_is_far_behind_keeps_its_own():
+    """The root waits for nobody: 1,024 broadcasts are kept."""
+    said = output(TWO + """
+write(0, rank)
+if rank == 0:
+    for _ in range(1026): broadcast(0, 0, 0)
+    os.write(writer, b".")
+else:
+    os.read(reader, 1)
+    for turn in range(1026):
+        write(0, 5)
+        broadcast(0, 0, 0)
+        if turn in (0, 1025): read(0, 1)
+end()
+""")
+    assert said.splitlines() == ["5", "0"]
+
+
 # --- Programs --------------------------------------------------------------------------
 
 RANKS = json.loads((DATA / "h200_ranks.json").read_text())["ranks_train.py"]
@@ -338,7 +430,7 @@ def main(rank, folder):
     )
     objects = [None, None]
     dist.all_gather_object(objects, {"loss": 1.5, "name": "a"})
-    count = torch.tensor([3, 4], device="cuda")
+    count = torch.tensor([3, 4] if rank == 0 else [-1, -1], device="cuda")
     dist.broadcast(count, 0)
     says = {"objects": objects, "count": count.tolist()}
     sizes = torch.zeros(2, dtype=torch.long, device="cuda")

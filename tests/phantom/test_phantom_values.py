@@ -155,6 +155,39 @@ def test_generate_and_beam_search_end_and_a_traceback_says_what_is_real(tmp_path
     assert "memlab: the program read " in said
 
 
+_BROADCAST = """
+import tempfile, torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def main(rank, folder):
+    torch.cuda.set_device(rank)
+    dist.init_process_group(
+        "nccl", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+    )
+    objects = [{"of": "rank 0"}, [1, 2]] if rank == 0 else [None, None]
+    dist.broadcast_object_list(objects, 0)
+    numbers = torch.arange(3, device="cuda") * 2 if rank else torch.zeros(
+        3, dtype=torch.long, device="cuda")
+    dist.broadcast(numbers, 1)
+    print(objects, numbers.tolist(), flush=True)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(main, (folder,), 2)
+"""
+
+
+@needs_torch
+def test_what_one_rank_broadcasts_arrives(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMLAB_PHANTOM_DEVICES", "2")
+    done = record(tmp_path, _BROADCAST)
+    assert done.returncode == 0, done.stderr
+    arrived = "[{'of': 'rank 0'}, [1, 2]] [0, 2, 4]"
+    assert [line for line in done.stdout.splitlines() if "of" in line] == [arrived] * 2
+
+
 @needs_torch
 def test_a_program_that_fails_before_it_uses_the_gpu_is_not_blamed_on_values(tmp_path):
     done = record(tmp_path, "import torch\nopen('data.txt')\n")

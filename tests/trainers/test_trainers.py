@@ -3,6 +3,8 @@ the tests are skipped.  What each must show is worked out by hand in its program
 
 import importlib.util
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,9 @@ import pytest
 import memlab
 
 PROGRAMS = Path(__file__).parent
+GUIDE = PROGRAMS.parents[1] / "docs" / "TRAINERS.md"
+# torchao of the version that torchtune needs.
+TORCHAO = Path(sys.prefix) / "torchtune"
 
 
 def found(name):
@@ -27,6 +32,12 @@ def need(*packages):
         pytest.skip(
             f"not installed: {', '.join(missing)} (make test-trainers has them)"
         )
+
+
+def documented(name, language="python"):
+    """What the guide shows in its section NAME."""
+    section = GUIDE.read_text().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    return re.search(rf"```{language}\n(.*?)```", section, re.S)[1]
 
 
 @pytest.fixture
@@ -60,7 +71,7 @@ def recordings(folder, batch):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("stage", [1, 2, 3])
 def test_ranks_of_deepspeed(two_ranks, tmp_path, stage):
     need("deepspeed")
     program = PROGRAMS / "deepspeed_zero.py"
@@ -76,6 +87,17 @@ def test_ranks_of_deepspeed(two_ranks, tmp_path, stage):
 
 
 @pytest.mark.cuda
+def test_the_documented_loop_of_deepspeed(two_ranks, tmp_path):
+    need("deepspeed")
+    program = tmp_path / "train.py"
+    program.write_text(documented("DeepSpeed"))
+    two_ranks(
+        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program
+    )  # fmt: skip
+    assert recordings(tmp_path / "traces", 5)
+
+
+@pytest.mark.cuda
 def test_ranks_of_accelerate(two_ranks, tmp_path):
     need("accelerate")
     two_ranks(
@@ -87,22 +109,35 @@ def test_ranks_of_accelerate(two_ranks, tmp_path):
 
 
 @pytest.mark.cuda
-def test_workers_of_ray_train(two_ranks, tmp_path):
+def test_the_documented_workers_of_ray_train(two_ranks, tmp_path):
+    """By hand: AdamW keeps twice the 4 bytes of each of 512 x 512 weights."""
     need("ray")
-    two_ranks(PROGRAMS / "ray_train.py")
+    start = "import ray\nray.init(num_cpus=4, num_gpus=2, include_dashboard=False, "
+    start += "object_store_memory=100 << 20)\n"
+    program = tmp_path / "train.py"
+    program.write_text(start + documented("Ray Train").replace("/shared", str(tmp_path)))
+    two_ranks(program)
     assert recordings(tmp_path / "traces", 5)
+    for path in (tmp_path / "traces").glob("*.pickle"):
+        kinds = memlab.open(path).peak()["by_category"]
+        assert kinds["optimizer_state"] == 2 * 4 * 512 * 512
 
 
 @pytest.mark.cuda
-def test_a_recipe_of_torchtune(device_environment, tmp_path):
+def test_the_documented_recipe_of_torchtune(device_environment, tmp_path):
     """By hand: AdamW keeps twice the adapters' 8 KiB."""
-    need("torchtune", "recipes", "torchao.dtypes.nf4tensor")
-    folder = Path(importlib.util.find_spec("recipes").origin).parent
-    path = os.pathsep.join([str(PROGRAMS), os.environ.get("PYTHONPATH", "")])
+    need("torchtune", "recipes")
+    if not TORCHAO.is_dir():
+        pytest.skip(f"no torchao of torchtune's in {TORCHAO} (make test-trainers has it)")
+    shutil.copy(PROGRAMS / "torchtune_lora.yaml", tmp_path / "my.yaml")
+    paths = {
+        "PATH": [Path(sys.executable).parent, os.environ["PATH"]],
+        "PYTHONPATH": [PROGRAMS, TORCHAO, os.environ.get("PYTHONPATH", "")],
+    }
+    paths = {name: os.pathsep.join(map(str, places)) for name, places in paths.items()}
     subprocess.run(
-        [sys.executable, "-m", "memlab", "run", folder / "lora_finetune_single_device.py",
-         "--config", PROGRAMS / "torchtune_lora.yaml"],
-        env={**device_environment, "PYTHONPATH": path}, cwd=tmp_path, check=True,
+        ["bash", "-e", "-c", documented("torchtune", "sh")],
+        env={**device_environment, **paths}, cwd=tmp_path, check=True,
     )  # fmt: skip
     recording = memlab.open(tmp_path / "memlab_out" / "rank0.pickle")
     assert recording.peak()["by_category"]["optimizer_state"] == 2 * 8192

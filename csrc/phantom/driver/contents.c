@@ -213,21 +213,33 @@ is_kept(size_t bytes)
     return bytes <= MOST_BYTES && atomic_load(&captures) == 0;
 }
 
-void
-ml_contents_write(uintptr_t start, const void *content, size_t bytes)
+static void
+write_as(unsigned char kind, uintptr_t start, const void *content, size_t bytes)
 {
     if (!ml_contents_in_use()) {
         return;
     }
     pthread_mutex_lock(&lock);
     if (is_kept(bytes)) {
-        certain = true;
-        put(start, content, NULL, ML_CONTENTS_KNOWN, bytes);
+        certain = certain || kind == ML_CONTENTS_KNOWN;
+        put(start, content, NULL, kind, bytes);
     }
     else {
         forget(start, bytes);
     }
     pthread_mutex_unlock(&lock);
+}
+
+void
+ml_contents_write(uintptr_t start, const void *content, size_t bytes)
+{
+    write_as(ML_CONTENTS_KNOWN, start, content, bytes);
+}
+
+void
+ml_contents_arrive(uintptr_t start, const void *content, size_t bytes)
+{
+    write_as(ML_CONTENTS_MADE_UP, start, content, bytes);
 }
 
 void
@@ -269,6 +281,22 @@ get(uintptr_t start, unsigned char *content, unsigned char *kinds, size_t bytes)
         kinds += part;
         bytes -= part;
     }
+}
+
+bool
+ml_contents_find(uintptr_t start, unsigned char *content, size_t bytes)
+{
+    unsigned char *kinds = ml_contents_in_use() ? malloc(bytes) : NULL;
+
+    if (kinds == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    get(start, content, kinds, bytes);
+    pthread_mutex_unlock(&lock);
+    bool found = memchr(kinds, ML_CONTENTS_UNKNOWN, bytes) == NULL;
+    free(kinds);
+    return found;
 }
 
 void
@@ -393,6 +421,7 @@ ML_EXPORT(void, memlab_contents_put,
           (uintptr_t start, const unsigned char *content, const unsigned char *kinds,
            size_t bytes))
 {
+    ml_values_forget(start, bytes); /* what was there before */
     pthread_mutex_lock(&lock);
     if (is_kept(bytes)) {
         certain = certain || memchr(kinds, ML_CONTENTS_KNOWN, bytes) != NULL;
@@ -406,6 +435,7 @@ ML_EXPORT(void, memlab_contents_put,
 
 ML_EXPORT(void, memlab_contents_forget, (uintptr_t start, size_t bytes))
 {
+    ml_values_forget(start, bytes);
     ml_contents_forget(start, bytes);
 }
 

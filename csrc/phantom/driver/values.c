@@ -98,8 +98,8 @@ keep(uintptr_t start, size_t bytes, unsigned char *content, bool delivered)
     next = (next + 1) % VALUES;
 }
 
-void
-ml_values_write(uintptr_t start, const void *content, size_t bytes)
+static void
+put(uintptr_t start, const void *content, size_t bytes, bool delivered)
 {
     if (!ml_values_in_use() || bytes == 0) {
         return;
@@ -110,9 +110,21 @@ ml_values_write(uintptr_t start, const void *content, size_t bytes)
     forget(start, bytes);
     if (copy != NULL) {
         memcpy(copy, content, bytes);
-        keep(start, bytes, copy, false);
+        keep(start, bytes, copy, delivered);
     }
     pthread_mutex_unlock(&lock);
+}
+
+void
+ml_values_write(uintptr_t start, const void *content, size_t bytes)
+{
+    put(start, content, bytes, false);
+}
+
+void
+ml_values_arrive(uintptr_t start, const void *content, size_t bytes)
+{
+    put(start, content, bytes, true);
 }
 
 /* The value that contains the `bytes` from `start` on, or NULL. */
@@ -127,6 +139,19 @@ find(uintptr_t start, size_t bytes)
         }
     }
     return NULL;
+}
+
+bool
+ml_values_find(uintptr_t start, unsigned char *content, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    const value *found = find(start, bytes);
+
+    if (found != NULL) {
+        memcpy(content, found->content + (start - found->start), bytes);
+    }
+    pthread_mutex_unlock(&lock);
+    return found != NULL;
 }
 
 void

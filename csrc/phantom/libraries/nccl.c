@@ -1,6 +1,7 @@
-/* NCCL: each rank runs alone, without the others.  Communicators exist and their device
- * memory is counted.  Data moves only as far as values.c keeps it: each rank receives
- * its own data, as if all ranks had sent the same. */
+/* NCCL: each rank runs alone.  Communicators exist and their device memory is counted.
+ * Data moves only as far as values.c and contents.c keep it.  Small broadcasts arrive
+ * (nccl_board.c); otherwise each rank receives its own data, as if all ranks had sent the
+ * same. */
 #include "libraries/nccl.h"
 
 #include <stdlib.h>
@@ -47,13 +48,16 @@ comm_free(ml_nccl_comm *comm)
 {
     if (comm != NULL) {
         ml_nccl_give(comm);
+        ml_nccl_board_leave(comm->board);
         free(comm->peers);
         free(comm);
     }
 }
 
+/* `id`: NULL where the ranks cannot know it, and so have no board. */
 static int
-comm_new(ml_nccl_comm **out, int ranks, int rank, const comm_config *config, int device)
+comm_new(ml_nccl_comm **out, int ranks, int rank, const comm_config *config, int device,
+         const unique_id *id)
 {
     *out = NULL;
     if (ranks < 1 || rank < 0 || rank >= ranks) {
@@ -75,6 +79,7 @@ comm_new(ml_nccl_comm **out, int ranks, int rank, const comm_config *config, int
         comm_free(made);
         return out_of_memory();
     }
+    made->board = id != NULL && ranks > 1 ? ml_nccl_board_join(id) : NULL;
     *out = made;
     return OK;
 }
@@ -89,30 +94,29 @@ ML_EXPORT(int, ncclGetVersion, (int *version))
 ML_EXPORT(int, ncclGetUniqueId, (unique_id * id))
 {
     memset(id, 0, sizeof *id);
+    ml_nccl_board_offer(id);
     return OK;
 }
 
 ML_EXPORT(int, ncclCommInitRank,
           (ml_nccl_comm * *made, int ranks, unique_id id, int rank))
 {
-    (void)id;
-    return comm_new(made, ranks, rank, NULL, ml_phantom_device());
+    return comm_new(made, ranks, rank, NULL, ml_phantom_device(), &id);
 }
 
 ML_EXPORT(int, ncclCommInitRankConfig,
           (ml_nccl_comm * *made, int ranks, unique_id id, int rank,
            const comm_config *config))
 {
-    (void)id;
-    return comm_new(made, ranks, rank, config, ml_phantom_device());
+    return comm_new(made, ranks, rank, config, ml_phantom_device(), &id);
 }
 
 ML_EXPORT(int, ncclCommInitRankScalable,
           (ml_nccl_comm * *made, int ranks, int rank, int ids, const unique_id *id,
            const comm_config *config))
 {
-    (void)ids, (void)id;
-    return comm_new(made, ranks, rank, config, ml_phantom_device());
+    return comm_new(made, ranks, rank, config, ml_phantom_device(),
+                    ids > 0 ? id : NULL);
 }
 
 ML_EXPORT(int, ncclCommInitAll, (ml_nccl_comm * *made, int count, const int *devices))
@@ -120,7 +124,7 @@ ML_EXPORT(int, ncclCommInitAll, (ml_nccl_comm * *made, int count, const int *dev
     for (int i = 0; i < count; i++) {
         int device = devices != NULL ? devices[i] : i;
         int error = device >= 0 && device < ml_phantom_configure()->devices
-                        ? comm_new(&made[i], count, i, NULL, device)
+                        ? comm_new(&made[i], count, i, NULL, device, NULL)
                         : fail(INVALID_ARGUMENT, "Invalid device requested");
 
         if (error != OK) {
@@ -142,8 +146,9 @@ ML_EXPORT(int, ncclCommSplit,
 {
     (void)key;
     *made = NULL;
-    return color < 0 ? OK
-                     : comm_new(made, comm->ranks, comm->rank, config, comm->device);
+    return color < 0
+               ? OK
+               : comm_new(made, comm->ranks, comm->rank, config, comm->device, NULL);
 }
 
 ML_EXPORT(int, ncclCommShrink,
@@ -156,7 +161,7 @@ ML_EXPORT(int, ncclCommShrink,
         before += excluded[i] < comm->rank;
     }
     return comm_new(made, comm->ranks - count, comm->rank - before, config,
-                    comm->device);
+                    comm->device, NULL);
 }
 
 ML_EXPORT(int, ncclCommDestroy, (ml_nccl_comm * comm))
@@ -245,6 +250,62 @@ deliver(void *to, const void *from, size_t bytes)
     }
 }
 
+/* --- Small broadcasts ------------------------------------------------------------------ */
+
+/* Posts the root's data, or that they are not known. */
+static void
+post(ml_nccl_comm *comm, const void *from, size_t bytes, uint64_t number)
+{
+    unsigned char content[ML_VALUES_MOST];
+    bool known = true;
+
+    if (ml_phantom_configure()->backed) {
+        memcpy(content, from, bytes);
+    }
+    else {
+        known = ml_contents_find((uintptr_t)from, content, bytes) ||
+                ml_values_find((uintptr_t)from, content, bytes);
+    }
+    ml_nccl_board_post(comm->board, number, content, known ? bytes : 0);
+}
+
+/* Puts what the root has posted to `to`; false: nothing is known of it. */
+static bool
+take(ml_nccl_comm *comm, void *to, size_t bytes, uint64_t number)
+{
+    unsigned char content[ML_VALUES_MOST];
+
+    switch (ml_nccl_board_take(comm->board, number, content, bytes)) {
+    case ML_NCCL_TAKEN:
+        break;
+    case ML_NCCL_NEVER:
+        ml_nccl_board_leave(comm->board);
+        comm->board = NULL;
+        return false;
+    default:
+        return false;
+    }
+    if (ml_phantom_configure()->backed) {
+        memcpy(to, content, bytes);
+    }
+    else {
+        ml_values_arrive((uintptr_t)to, content, bytes);
+        ml_contents_arrive((uintptr_t)to, content, bytes);
+    }
+    return true;
+}
+
+/* The number of a broadcast that goes over the board; 0: it does not. */
+static uint64_t
+number_of(ml_nccl_comm *comm, size_t bytes)
+{
+    bool goes = comm->board != NULL && bytes > 0 && bytes <= ML_VALUES_MOST;
+
+    return goes ? ++comm->broadcasts : 0;
+}
+
+/* --- The rest --------------------------------------------------------------------------- */
+
 ML_EXPORT(int, ncclAllReduce,
           (const void *from, void *to, size_t count, int type, int op,
            ml_nccl_comm *comm))
@@ -266,8 +327,10 @@ ML_EXPORT(int, ncclReduce,
 }
 
 typedef struct {
+    ml_nccl_comm *comm;
     void *to;
     size_t bytes;
+    uint64_t number; /* 0: not over the board */
 } arrival;
 
 /* From torch 2.15 on, an all_gather into a list of tensors is a group of broadcasts, one
@@ -283,7 +346,7 @@ typedef struct {
 static _Thread_local broadcasts group;
 
 static void
-receive_in_group(void *to, size_t bytes)
+receive_in_group(arrival arrived)
 {
     if (group.count == group.room) {
         size_t room = group.room ? 2 * group.room : 16;
@@ -295,7 +358,7 @@ receive_in_group(void *to, size_t bytes)
         group.arrivals = grown;
         group.room = room;
     }
-    group.arrivals[group.count++] = (arrival){to, bytes};
+    group.arrivals[group.count++] = arrived;
 }
 
 ML_EXPORT(int, ncclGroupStart, (void))
@@ -309,9 +372,15 @@ ML_EXPORT(int, ncclGroupEnd, (void))
     if (--group.depth > 0) {
         return OK;
     }
-    for (size_t i = 0; i < group.count && group.from != NULL; i++) {
-        if (group.arrivals[i].bytes == group.bytes) {
-            deliver(group.arrivals[i].to, group.from, group.bytes);
+    for (size_t i = 0; i < group.count; i++) {
+        const arrival *each = &group.arrivals[i];
+
+        if (each->number > 0 && each->comm->board != NULL &&
+            take(each->comm, each->to, each->bytes, each->number)) {
+            continue;
+        }
+        if (group.from != NULL && each->bytes == group.bytes) {
+            deliver(each->to, group.from, group.bytes);
         }
     }
     free(group.arrivals);
@@ -319,29 +388,42 @@ ML_EXPORT(int, ncclGroupEnd, (void))
     return OK;
 }
 
+static int
+broadcast(const void *from, void *to, size_t bytes, int root, ml_nccl_comm *comm)
+{
+    uint64_t number = number_of(comm, bytes);
+
+    if (comm->rank == root) {
+        if (number > 0) {
+            post(comm, from, bytes, number);
+        }
+        deliver(to, from, bytes);
+        if (group.depth > 0 && from != to) {
+            group.from = from;
+            group.bytes = bytes;
+        }
+    }
+    else if (group.depth > 0) {
+        deliver(to, to, bytes);
+        receive_in_group((arrival){comm, to, bytes, number});
+    }
+    else if (number == 0 || !take(comm, to, bytes, number)) {
+        deliver(to, to, bytes);
+    }
+    return collect(comm, ML_NCCL_RUN_BROADCAST);
+}
+
 ML_EXPORT(int, ncclBroadcast,
           (const void *from, void *to, size_t count, int type, int root,
            ml_nccl_comm *comm))
 {
-    size_t bytes = count * type_bytes(type);
-
-    deliver(to, comm->rank == root ? from : to, bytes);
-    if (group.depth > 0 && comm->rank != root) {
-        receive_in_group(to, bytes);
-    }
-    else if (group.depth > 0 && from != to) {
-        group.from = from;
-        group.bytes = bytes;
-    }
-    return collect(comm, ML_NCCL_RUN_BROADCAST);
+    return broadcast(from, to, count * type_bytes(type), root, comm);
 }
 
 ML_EXPORT(int, ncclBcast,
           (void *buffer, size_t count, int type, int root, ml_nccl_comm *comm))
 {
-    (void)root;
-    deliver(buffer, buffer, count * type_bytes(type));
-    return collect(comm, ML_NCCL_RUN_BROADCAST);
+    return broadcast(buffer, buffer, count * type_bytes(type), root, comm);
 }
 
 ML_EXPORT(int, ncclAllGather,

@@ -1,4 +1,4 @@
-/* Declarations that nccl.c and nccl_memory.c share: a communicator and its memory. */
+/* Declarations that nccl*.c share: a communicator, its memory and its board. */
 #ifndef ML_NCCL_H
 #define ML_NCCL_H
 
@@ -17,8 +17,12 @@ enum {
     ML_NCCL_RECEIVED = 2
 };
 
+typedef struct ml_nccl_board ml_nccl_board;
+
 typedef struct {
     int ranks, rank, device;
+    ml_nccl_board *board; /* NULL: the ranks share none */
+    uint64_t broadcasts;  /* of small data so far, the same number on all ranks */
     int channels;         /* `ring_channels` of these are for collectives */
     int ring_channels;    /* each connects to the next rank and from the previous one */
     int peer_channels;    /* connections to a peer that receives */
@@ -39,5 +43,27 @@ bool ml_nccl_take_peer(ml_nccl_comm *comm, int peer, unsigned char way);
 
 /* Gives back the communicator's own memory. */
 void ml_nccl_give(ml_nccl_comm *comm);
+
+/* Writes to a communicator's unique id, of zeros, where its ranks find their board; leaves
+ * it as it is if there can be none. */
+void ml_nccl_board_offer(void *id);
+
+/* The board of that id, or NULL. */
+ml_nccl_board *ml_nccl_board_join(const void *id);
+void ml_nccl_board_leave(ml_nccl_board *board); /* takes NULL */
+
+/* The root's data of the broadcast `number`, from 1 on; no bytes: they are not known. */
+void ml_nccl_board_post(ml_nccl_board *board, uint64_t number, const void *content,
+                        size_t bytes);
+
+enum {
+    ML_NCCL_TAKEN,
+    ML_NCCL_UNKNOWN, /* to the root, or overwritten by now */
+    ML_NCCL_NEVER    /* not posted within the time that a rank waits */
+};
+
+/* Waits for these data, and copies them. */
+int ml_nccl_board_take(ml_nccl_board *board, uint64_t number, void *content,
+                       size_t bytes);
 
 #endif
