@@ -55,6 +55,7 @@ const memlabTimeline = (() => {
     let asked = 0; /* the newest change of the range that waits for a time */
     let told = { x0: -1, x1: -1, y0: -1, y1: -1 };
     let tellTimer = 0;
+    let countTimer = 0;
     let grabbed = null; /* where a drag began */
     let offLoad = null;
     let pointed = null;
@@ -252,7 +253,9 @@ const memlabTimeline = (() => {
           : memlabBands.select(model, d, scheme, range, self.columns, rowsAByte, self.limit);
         made.bands = chosen;
         made.pixels = "";
-        countDrawn();
+        /* Each change of it lays the toolbar out anew, which takes as long as a frame. */
+        clearTimeout(countTimer);
+        countTimer = setTimeout(countDrawn, tools.drawn.textContent === "" ? 0 : TELL_MS);
       }
       made.stale = false;
       self.complete = self.columns.complete && self.bands.whole;
@@ -296,10 +299,14 @@ const memlabTimeline = (() => {
     }
 
     function countDrawn() {
+      countTimer = 0;
+      if (self.bands === null) {
+        return; /* another recording is about to be drawn */
+      }
       const { count, of } = self.bands;
       const text = count === of ? `all ${formatCount(count)} drawn`
         : `${formatCount(count)} of ${formatCount(of)} drawn`;
-      if (tools.drawn.textContent !== text) { /* else the toolbar is laid out anew */
+      if (tools.drawn.textContent !== text) {
         tools.drawn.textContent = text;
       }
     }
@@ -546,7 +553,7 @@ const memlabTimeline = (() => {
     }
 
     /* Whether what is shown is what was asked for. */
-    self.idle = () => raf === 0 && !made.stale;
+    self.idle = () => raf === 0 && !made.stale && countTimer === 0;
     newest = { self, device };
     return { show, redraw };
   }
