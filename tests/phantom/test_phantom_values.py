@@ -61,6 +61,13 @@ def test_random_numbers_are_drawn_and_the_programs_own_left_alone():
 
 
 @needs_torch
+def test_an_optimizer_steps_as_on_the_host():
+    found = answer("trained")
+    assert found.pop("made_up") == [0, []]
+    assert max(found.values()) < 1e-5, found
+
+
+@needs_torch
 def test_what_is_too_large_reads_as_a_valid_constant_and_is_counted():
     found = answer("made_up")
     assert (found["float"], found["half"]) == (0.5, 0.5)

@@ -55,6 +55,25 @@ def random():
     }
 
 
+def trained():
+    """Two parameters after three steps on the device, less those after the same on the host."""
+    apart = {}
+    for name, options in {"SGD": {"momentum": 0.9}, "AdamW": {}, "Adagrad": {}}.items():
+        ends = []
+        for device in DEVICE, "cpu":
+            weights = [torch.ones(3, device=device, requires_grad=True) for _ in range(2)]
+            optimizer = getattr(torch.optim, name)(weights, lr=0.1, **options)
+            for _ in range(3):
+                loss = (weights[0] * weights[1] - 3).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(weights, 1.0)
+                optimizer.step()
+            ends.append(torch.cat([weight.detach() for weight in weights]).tolist())
+        apart[name] = max(abs(one - other) for one, other in zip(*ends, strict=True))
+    return apart
+
+
 def made_up():
     """What follows from tensors that are too large to be computed."""
     large = torch.randn(2000, 1000, device=DEVICE)
