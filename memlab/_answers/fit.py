@@ -82,8 +82,26 @@ class FitVary(TypedDict):
     tried: list[FitTried]
 
 
+class FitRank(TypedDict):
+    """A rank that was run, and the reason for its choice."""
+
+    rank: int
+    reason: str
+
+
+class FitWorld(TypedDict):
+    """A world of which ranks were run alone: size is the number of all of them.  decides:
+    the rank with the least headroom.
+    """
+
+    size: int
+    nodes: int
+    ranks: list[FitRank]
+    decides: int
+
+
 class FitAnswer(TypedDict):
-    """The answer of memlab.fit().
+    """The answer of memlab.fit().  world None: none was asked for.
 
     ended: "end": the program ended by itself; "failed": by an error of its own, after at
     least one step; "stopped": after its steps; "time": by the timeout.  steps: of the optimizer; steps_after_peak: steps after the last rise
@@ -100,4 +118,5 @@ class FitAnswer(TypedDict):
     steps: int
     steps_after_peak: int
     notes: list[str]
+    world: FitWorld | None
     vary: FitVary | None

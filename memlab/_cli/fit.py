@@ -35,6 +35,24 @@ def add(commands):
         help="memory of each, for example 24GiB (default: what the GPU has)",
     )
     command.add_argument(
+        "--world-size",
+        type=kinds.count,
+        metavar="N",
+        help="the program is one of N ranks: run some of them, each alone",
+    )
+    command.add_argument(
+        "--nodes",
+        type=kinds.count,
+        metavar="N",
+        help="machines of the world (default: by torchrun's --nproc-per-node, else 8 ranks "
+        "a machine)",
+    )
+    command.add_argument(
+        "--ranks",
+        metavar="R,R",
+        help="the ranks to run, for example 0,511,1023 (default: one of each kind)",
+    )
+    command.add_argument(
         "--vary",
         metavar="NAME=A..B",
         help="find the largest value from A to B that fits; NAME is {NAME} in an argument, "
@@ -66,7 +84,7 @@ def add(commands):
 def run(options):
     from memlab import phantom
     from memlab._fit import answer as _fit_answer
-    from memlab._fit import fit, vary
+    from memlab._fit import fit, vary, world
     from memlab._fit import text as _fit_text
 
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
@@ -78,6 +96,8 @@ def run(options):
         if options.vary is not None:
             vary.parse(options.vary)
         phantom.environment(options.gpu, options.devices, options.memory)
+        wanted = None if options.ranks is None else world.parse_ranks(options.ranks)
+        around = world.of(options.world_size, options.nodes, wanted, words, options.devices)
     except ValueError as error:
         options.wrong_usage(str(error))
     _say_what_is_behind(words)
@@ -91,6 +111,7 @@ def run(options):
             options.steps,
             options.timeout or fit.TIMEOUT_SECONDS,
             tell=lambda text: terminal.say(f"memlab: {text}", sys.stderr),
+            world=around,
         )
     if options.json:
         telling.say(json.dumps(answer, indent=1))
@@ -103,7 +124,7 @@ def _say_what_is_behind(words):
     """Names an option of memlab's that stands behind the program, which has it then."""
     for word in words:
         name = word.partition("=")[0]
-        if name in ("--vary", "--gpu", "--memory"):
+        if name in ("--vary", "--gpu", "--memory", "--world-size", "--ranks"):
             terminal.say(
                 f"memlab: {name} stands behind the program, which gets it; for memlab write "
                 f"memlab fit {name} ... before it",

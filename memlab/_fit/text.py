@@ -18,7 +18,11 @@ def text(answer, start=None) -> str:
     if answer["out_of_memory"] is not None:
         parts.append(_where(answer["out_of_memory"], start))
     several = len(answer["devices"]) > 1
-    parts += ["\n".join(_device(item, several, start)) for item in answer["devices"]]
+    shown = answer["devices"]
+    if answer["world"] is not None:
+        parts.append("\n".join(_ranks(answer)))
+        shown = [item for item in shown if item["rank"] == answer["world"]["decides"]]
+    parts += ["\n".join(_device(item, several, start)) for item in shown]
     parts.append("\n".join(_notes(answer)))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -48,6 +52,24 @@ def _headline(answer):
             f"{wording.size(-left)} too much."
         )
     return f"{_of(answer)} does not fit {on}."
+
+
+def _ranks(answer):
+    """The table of the ranks that were run."""
+    world = answer["world"]
+    reasons = {row["rank"]: row["reason"] for row in world["ranks"]}
+    nodes = f"{world['nodes']:,} {'node' if world['nodes'] == 1 else 'nodes'}"
+    yield f"Ranks that were run, each alone, of {world['size']:,} on {nodes}"
+    yield f"  {'rank':>6}  {'peak':>12}  {'reserved':>12}  {'in all':>12}  {'left':>12}  why"
+    for item in answer["devices"]:
+        sizes = "  ".join(
+            f"{wording.size(item[key]):>12}"
+            for key in ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
+        )
+        left = item["headroom_bytes"]
+        left = wording.size(left) if left >= 0 else f"-{wording.size(-left)}"
+        yield f"  {item['rank']:>6}  {sizes}  {left:>12}  {reasons[item['rank']]}"
+    yield f"Rank {world['decides']} decides: it has the least left."
 
 
 def _an(name):
