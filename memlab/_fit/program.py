@@ -74,6 +74,7 @@ class _Run:
         self._peaks = {}  # device -> (allocated, reserved) bytes
         self._outside = {}  # device -> most bytes of the process outside torch
         self._rebuilt = 0  # bytes
+        self._layout = None
         self._written = False
         optimizers.watch(self)
 
@@ -91,6 +92,9 @@ class _Run:
         self._steps = taken
         if taken == 1:
             self._rebuilt = _rebuilt_bytes()
+            if self._world is not None:
+                # At its end a program may have destroyed the groups.
+                self._layout = layout.told(self._world.size)
         self._look()
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_initialized():
@@ -164,7 +168,7 @@ class _Run:
             "rebuilt_bytes": self._rebuilt,
             "made_up": made_up.read(),
             "joined": self._world is None or self._world.joined,
-            "layout": layout.told(self._world.size) if self._world else None,
+            "layout": self._layout,
             "estimated": bool(ctypes.CDLL(None).memlab_phantom_estimated_convolutions()),
             "devices": [
                 self._device(torch, i)

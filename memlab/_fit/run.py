@@ -297,9 +297,10 @@ class Runs:
 def _layout(done):
     """What the ranks of DONE told of their groups."""
     ranks = [rank for result in done.values() for rank in result.ranks.values()]
+    told = [rank["layout"] for rank in ranks if rank["layout"] is not None]
     return {
-        "stages": [stages for rank in ranks for stages in rank["layout"]["stages"]],
-        "meshes": [mesh for rank in ranks for mesh in rank["layout"]["meshes"]],
+        kind: [item for layout in told for item in layout[kind]]
+        for kind in ("stages", "meshes")
     }
 
 

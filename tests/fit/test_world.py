@@ -19,8 +19,11 @@ PROGRAM = ROOT / "tests" / "programs" / "world.py"
 # Of tests/programs/world.py, in bytes: four layers of 1024 squared.
 PARAMETERS = 4 * 1024 * 1024 * 4
 FIGURES = ("rank", "allocated_peak_bytes", "reserved_peak_bytes", "outside_bytes")
-# By what they show first: in CI but the first of them.
-KINDS = ["fsdp2", "ddp", "fsdp1", "ddp_view"]
+# With their ranks, by what they show first: in CI but the first of them.
+KINDS = [
+    ("fsdp2", 2), ("pp_1f1b", 2), ("ddp", 2), ("tp", 2), ("zero", 2), ("cp", 2), ("ep", 2),
+    ("hsdp", 4), ("fsdp1", 2), ("ddp_view", 2), ("pp_gpipe", 2),
+]  # fmt: skip
 
 
 def fit_json(capsys, *words):
@@ -39,11 +42,11 @@ def figures(answer):
 
 @needs_torch
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS[: amount("WORLD_KINDS", 1)])
-def test_alone_a_rank_takes_what_it_takes_among_others(kind, capsys):
-    # Two of both: what waits for an answer is among them.
-    alone = fit_json(capsys, "--world-size", 2, PROGRAM, kind)
-    talking = fit_json(capsys, "torchrun", "--nproc-per-node", 2, PROGRAM, kind)
+@pytest.mark.parametrize("kind, ranks", KINDS[: amount("WORLD_KINDS", 1)])
+def test_alone_a_rank_takes_what_it_takes_among_others(kind, ranks, capsys):
+    all_of_them = ",".join(map(str, range(ranks)))
+    alone = fit_json(capsys, "--world-size", ranks, "--ranks", all_of_them, PROGRAM, kind)
+    talking = fit_json(capsys, "torchrun", "--nproc-per-node", ranks, PROGRAM, kind)
     assert figures(alone) == figures(talking)
     assert talking["world"] is None
 
@@ -69,6 +72,77 @@ def test_of_a_large_world_a_rank_has_its_share(size, capsys):
     # AdamW's two.
     assert shares["optimizer_state"] == 2 * PARAMETERS // size
     assert "is extrapolated to" in answer["notes"][-1]
+
+
+@needs_torch
+@pytest.mark.slow
+def test_a_stage_is_fed_with_the_shapes_of_the_one_before(capsys):
+    """The second of two: before it the first runs, which was not asked for."""
+    answer = fit_json(
+        capsys, "--world-size", 2, "--ranks", 1, "--steps", 3, PROGRAM, "pp_inferred"
+    )
+    [device] = answer["devices"]
+    # Layers 2 and 3, whose inputs are 1024 and 64 wider each, and their biases.
+    expected = sum(4 * (wide + 1) * (wide + 64) for wide in (1024 + 128, 1024 + 192))
+    # Blocks of the allocator are multiples of 512 bytes.
+    assert expected <= device["by_category"]["parameter"] <= expected + 4 * 512
+
+
+OBJECTS = """
+import os, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group(BACKEND)
+rank, ranks = dist.get_rank(), dist.get_world_size()
+first = rank == 0
+
+def same(found, expected):
+    assert found == expected, (found, expected)
+
+gathered = [None] * ranks
+dist.all_gather_object(gathered, {"rank": rank})
+same(gathered, [{"rank": rank}] * ranks)
+said = [{"seed": 7, "rank": rank}, "run"] if first else [None, None]
+dist.broadcast_object_list(said, src=0)
+same(said, [{"seed": 7, "rank": 0}, "run"])
+part = [None]
+dist.scatter_object_list(part, list("abcdefgh") if first else None, src=0)
+same(part, ["abcdefgh"[rank]])
+to_first = [None] * ranks if first else None
+dist.gather_object("mine", to_first, dst=0)
+same(to_first, ["mine"] * ranks if first else None)
+dist.barrier()
+if BACKEND == "gloo":
+    dist.monitored_barrier()
+if not first:
+    before = [None]
+    dist.recv_object_list(before, src=rank - 1)
+    same(before, [rank - 1])
+if rank < ranks - 1:
+    dist.send_object_list([rank], dst=rank + 1)
+# What each says in the store, and who waits there for all.
+store = dist.distributed_c10d._get_default_store()
+store.set(f"host/{rank}", f"host of {rank}")
+same(store.get(f"host/{ranks - 1}"), f"host of {rank}".encode())
+store.add("came", 1)
+assert store.add("came", 0) == ranks
+pair = rank // 2 * 2
+pairs = [dist.new_group([i, i + 1]) for i in range(0, ranks, 2)]
+same(dist.get_process_group_ranks(pairs[rank // 2]), [pair, pair + 1])
+one = torch.nn.Parameter(torch.ones(1, device="cuda"))
+one.grad = torch.ones(1, device="cuda")
+torch.optim.SGD([one]).step()
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["cpu:gloo,cuda:nccl", "gloo"])
+def test_what_one_rank_says_the_others_hear(backend, tmp_path, capsys):
+    """Rank 2 runs after 0, whose words it has, and 1, from which it receives."""
+    script = tmp_path / "train.py"
+    script.write_text(OBJECTS.replace("BACKEND", repr(backend)))
+    answer = fit_json(capsys, "--world-size", 8, "--ranks", 2, script)
+    assert [item["rank"] for item in answer["devices"]] == [2]
 
 
 @needs_torch
