@@ -13,7 +13,8 @@
 Record                MemorySnapshot, phase, step, mark, record_memory_history
 Read                  open, merge: a Recording with peak(), summary(), at(), lines(),
                       modules(), events(), oom(), diff(), replay(), explain(), view()
-The commands          report, view, diff, convert, explain, replay, tune, fit
+The commands          report, view, diff, convert, explain, replay, tune, fit,
+                      sweep
 While it trains       leaks, holders, MemReporter, ledger, stats, metrics, MemoryMonitor
 Line by line          profile, LineProfiler, and %mlrun in a notebook
 Lend the GPU          Courtesy
@@ -68,6 +69,7 @@ _HOMES = {
     "snapshot": "_record.history",
     "stats": "_native.sources",
     "step": "_record.annotations",
+    "sweep": "_fit.sweep",
     "tune": "_lab.tune",
     "view": "_recording.view",
     # torch's own names, so that a script changes one import.

@@ -120,3 +120,37 @@ class FitAnswer(TypedDict):
     notes: list[str]
     world: FitWorld | None
     vary: FitVary | None
+
+
+class SweepRow(TypedDict):
+    """A GPU and settings of a sweep, by name.
+
+    vary: the setting of which the largest value was searched, up to highest; largest None:
+    none fits.  The bytes are those of the fullest device (rank: its rank), None if nothing
+    fits.  error: why the program failed, other than by memory.
+    """
+
+    gpu: str
+    settings: dict[str, str]
+    vary: str | None
+    largest: int | None
+    highest: int | None
+    fits: bool
+    allocated_peak_bytes: int | None
+    reserved_peak_bytes: int | None
+    total_bytes: int | None
+    rank: int | None
+    capacity_bytes: int
+    headroom_bytes: int | None
+    error: str | None
+
+
+class Sweep(TypedDict):
+    """The answer of memlab.sweep().  tried: runs that were made; reused: tries that were in
+    the file of answers.
+    """
+
+    program: str
+    rows: list[SweepRow]
+    tried: int
+    reused: int

@@ -39,7 +39,7 @@ _ESTIMATED = (
 
 _MEASURED_RANKS = 2
 _EXTRAPOLATED = (
-    "NCCL's memory was measured with two ranks and is extrapolated to {}: networks, trees and "
+    "NCCL's memory was measured with two ranks and is extrapolated to {:,}: networks, trees and "
     "NVLink multicast may take some hundred MiB more"
 )
 
@@ -50,14 +50,14 @@ def answer_of(
     """As fit(), for a command's WORDS; TELL(text) is called with the current activity.
     WORLD: of which ranks run alone.
     """
-    asked = _Asked(words, gpu, devices, memory, steps, timeout, tell, world)
+    asked = Asked(words, gpu, devices, memory, steps, timeout, tell, world)
     with asked.runs:
         if vary is None:
             return asked.answer(Command(words), {})
         return _fit_vary.search(asked, words, _fit_vary.parse(vary))
 
 
-class _Asked:
+class Asked:
     """The question, and how a program is tried under it."""
 
     def __init__(self, words, gpu, devices, memory, steps, timeout, tell, world):

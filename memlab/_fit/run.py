@@ -204,7 +204,7 @@ class Runs:
         ranks that wait for this one.
         """
         while rank not in done:
-            self.tell(f"running rank {rank} of {self._world.size}")
+            self.tell(f"running rank {rank} of {self._world.size:,}")
             ran = [*done, *waiting, rank]
             result = self._run(command, memory, variables, rank, ran)
             if result.wanted is None:

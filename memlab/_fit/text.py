@@ -27,6 +27,45 @@ def text(answer, start=None) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def table(answer):
+    """Lines of the table of ANSWER of memlab.sweep."""
+    rows = answer["rows"]
+    names = [*rows[0]["settings"], *([rows[0]["vary"]] if rows[0]["vary"] else [])]
+    cells = [["GPU", *map(wording.escape, names), "", "peak", "in all", "left"]]
+    for row in rows:
+        values = [wording.escape(value) for value in row["settings"].values()]
+        if row["vary"] is not None:
+            values.append("-" if row["largest"] is None else str(row["largest"]))
+        how = "fits" if row["fits"] else "failed" if row["error"] else "does not fit"
+        sizes = [row["allocated_peak_bytes"], row["total_bytes"], row["headroom_bytes"]]
+        cells.append(
+            [row["gpu"], *values, how, *("" if n is None else wording.size(n) for n in sizes)]
+        )
+    wide = [max(map(len, column)) for column in zip(*cells)]
+    for line in cells:
+        yield "  ".join(
+            cell.ljust(width) if at == 0 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, wide))
+        ).rstrip()
+    fitting = [row for row in rows if row["fits"]]
+    if not fitting:
+        yield "Nothing fits."
+    if rows[0]["vary"] is not None:
+        most = any(row["largest"] == row["highest"] for row in rows)
+        more = f", or {rows[0]['highest']}, the highest of the range" * most
+        yield f"{wording.escape(rows[0]['vary'])} is the largest value that fits{more}."
+    for row in rows:
+        if row["error"] is not None:
+            yield f"{_row(row)} failed for another reason than memory: {row['error']}"
+            break
+    yield f"Runs: {answer['tried']}; known before: {answer['reused']}."
+
+
+def _row(row):
+    settings = (f"{name}={value}" for name, value in row["settings"].items())
+    return wording.escape(" ".join([row["gpu"], *settings]))
+
+
 def _of(answer):
     vary = answer["vary"]
     program = wording.escape(answer["program"])

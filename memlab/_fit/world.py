@@ -8,11 +8,10 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from memlab import phantom
 from memlab._fit.run import ranks_of
 
 _GPUS_OF_A_NODE = 8
-# Of the phantom device in one process.
-_MOST_GPUS = 16
 # Ranks of their own kind that are run if none are given.
 _MOST_KINDS = 16
 
@@ -102,10 +101,10 @@ def of(size, nodes, ranks, words, devices=None) -> World | None:
         nodes = size // local
     if size % nodes:
         raise ValueError(f"{size} ranks do not divide into {nodes} nodes of equal size")
-    if size // nodes > _MOST_GPUS:
+    if size // nodes > phantom.MAX_DEVICES:
         raise ValueError(
             f"{size} ranks on {nodes} {'node' if nodes == 1 else 'nodes'} are "
-            f"{size // nodes} of a node; at most {_MOST_GPUS}: give more --nodes"
+            f"{size // nodes} of a node; at most {phantom.MAX_DEVICES}: give more --nodes"
         )
     if ranks is not None:
         ranks = tuple(sorted(set(ranks)))
