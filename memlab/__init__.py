@@ -14,7 +14,7 @@ Record                MemorySnapshot, phase, step, mark, record_memory_history
 Read                  open, merge: a Recording with peak(), summary(), at(), lines(),
                       modules(), events(), oom(), diff(), replay(), explain(), view()
 The commands          report, view, diff, survey, convert, export, explain, replay, tune,
-                      fit
+                      fit, sweep
 While it trains       leaks, holders, MemReporter, ledger, stats, metrics, MemoryMonitor
 Line by line          profile, LineProfiler, and %mlrun in a notebook
 Lend the GPU          Courtesy
@@ -71,6 +71,7 @@ _HOMES = {
     "stats": "_native.sources",
     "step": "_record.annotations",
     "survey": "_compare.survey",
+    "sweep": "_fit.sweep",
     "tune": "_lab.tune",
     "view": "_recording.view",
     # torch's own names, so that a script changes one import.

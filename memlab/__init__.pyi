@@ -6,6 +6,7 @@ from memlab._errors import Error, SnapshotError
 from memlab._export.table import Table
 from memlab._files.load import load
 from memlab._fit.fit import fit
+from memlab._fit.sweep import sweep
 from memlab._lab.explain import explain
 from memlab._lab.replay import replay
 from memlab._lab.tune import tune
@@ -89,6 +90,7 @@ __all__ = [
     "stats",
     "step",
     "survey",
+    "sweep",
     "tune",
     "view",
 ]

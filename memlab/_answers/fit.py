@@ -82,8 +82,26 @@ class FitVary(TypedDict):
     tried: list[FitTried]
 
 
+class FitRank(TypedDict):
+    """A rank that was run, and the reason for its choice."""
+
+    rank: int
+    reason: str
+
+
+class FitWorld(TypedDict):
+    """A world of which ranks were run alone: size is the number of all of them.  decides:
+    the rank with the least headroom.
+    """
+
+    size: int
+    nodes: int
+    ranks: list[FitRank]
+    decides: int
+
+
 class FitAnswer(TypedDict):
-    """The answer of memlab.fit().
+    """The answer of memlab.fit().  world None: none was asked for.
 
     ended: "end": the program ended by itself; "failed": by an error of its own, after at
     least one step; "stopped": after its steps; "time": by the timeout.  steps: of the optimizer; steps_after_peak: steps after the last rise
@@ -100,4 +118,39 @@ class FitAnswer(TypedDict):
     steps: int
     steps_after_peak: int
     notes: list[str]
+    world: FitWorld | None
     vary: FitVary | None
+
+
+class SweepRow(TypedDict):
+    """A GPU and settings of a sweep, by name.
+
+    vary: the setting of which the largest value was searched, up to highest; largest None:
+    none fits.  The bytes are those of the fullest device (rank: its rank), None if nothing
+    fits.  error: why the program failed, other than by memory.
+    """
+
+    gpu: str
+    settings: dict[str, str]
+    vary: str | None
+    largest: int | None
+    highest: int | None
+    fits: bool
+    allocated_peak_bytes: int | None
+    reserved_peak_bytes: int | None
+    total_bytes: int | None
+    rank: int | None
+    capacity_bytes: int
+    headroom_bytes: int | None
+    error: str | None
+
+
+class Sweep(TypedDict):
+    """The answer of memlab.sweep().  tried: runs that were made; reused: tries that were in
+    the file of answers.
+    """
+
+    program: str
+    rows: list[SweepRow]
+    tried: int
+    reused: int

@@ -22,7 +22,10 @@ def add(commands):
         "memlab failed, 2 wrong usage.",
     )
     command.set_defaults(command="fit", run=run, wrong_usage=command.error)
-    command.add_argument("--gpu", help="see memlab phantom --list (default: h200)")
+    command.add_argument(
+        "--gpu",
+        help="see memlab phantom --list (default: h200); of several, as h100,b200, a table",
+    )
     command.add_argument(
         "--devices",
         type=kinds.count,
@@ -35,10 +38,46 @@ def add(commands):
         help="memory of each, for example 24GiB (default: what the GPU has)",
     )
     command.add_argument(
+        "--world-size",
+        type=kinds.count,
+        metavar="N",
+        help="the program is one of N ranks: run some of them, each alone",
+    )
+    command.add_argument(
+        "--nodes",
+        type=kinds.count,
+        metavar="N",
+        help="machines of the world (default: by torchrun's --nproc-per-node, else 8 ranks "
+        "a machine)",
+    )
+    command.add_argument(
+        "--ranks",
+        metavar="R,R",
+        help="the ranks to run, for example 0,511,1023 (default: one of each kind)",
+    )
+    command.add_argument(
         "--vary",
+        action="append",
         metavar="NAME=A..B",
         help="find the largest value from A to B that fits; NAME is {NAME} in an argument, "
-        "an argument --NAME or NAME=, or an environment variable in capitals",
+        "an argument --NAME or NAME=, or an environment variable in capitals. Again, with "
+        "values, as tp=1,2,4: a table of all",
+    )
+    command.add_argument(
+        "--table",
+        action="store_true",
+        help="print a line for each GPU and setting, also for one",
+    )
+    command.add_argument(
+        "--jobs",
+        type=kinds.count,
+        metavar="N",
+        help="for a table: run N programs at once (default: 1)",
+    )
+    command.add_argument(
+        "--answers",
+        metavar="FILE",
+        help="for a table: keep what was tried in FILE, and do not try it again",
     )
     command.add_argument(
         "--steps",
@@ -65,33 +104,51 @@ def add(commands):
 
 def run(options):
     from memlab import phantom
-    from memlab._fit import answer as _fit_answer
-    from memlab._fit import fit, vary
-    from memlab._fit import text as _fit_text
+    from memlab._fit import sweep, vary, world
 
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    varied, gpus = options.vary or [], (options.gpu or "").split(",")
     try:
         if not words:
             raise ValueError("no program given, as in memlab fit python train.py")
         if options.module:
             words = ["-m", *words]
-        if options.vary is not None:
-            vary.parse(options.vary)
-        phantom.environment(options.gpu, options.devices, options.memory)
+        settings = [vary.parse_any(text) for text in varied]
+        for gpu in gpus:
+            phantom.environment(gpu or None, options.devices, options.memory)
+        wanted = None if options.ranks is None else world.parse_ranks(options.ranks)
+        around = world.of(options.world_size, options.nodes, wanted, words, options.devices)
+        chosen = any(isinstance(setting, vary.Choices) for setting in settings)
+        table = options.table or chosen or len(varied) > 1 or len(gpus) > 1
+        if table:
+            sweep.settings(varied)
+        elif options.jobs is not None or options.answers is not None:
+            raise ValueError("--jobs and --answers are for a table: add --table")
     except ValueError as error:
         options.wrong_usage(str(error))
     _say_what_is_behind(words)
     with _leaving_nothing():
-        answer = _fit_answer.answer_of(
-            words,
-            options.gpu,
-            options.devices,
-            options.memory,
-            options.vary,
-            options.steps,
-            options.timeout or fit.TIMEOUT_SECONDS,
-            tell=lambda text: terminal.say(f"memlab: {text}", sys.stderr),
-        )
+        answer_of = _table if table else _one
+        return answer_of(options, words, [gpu or None for gpu in gpus], varied, around)
+
+
+def _one(options, words, gpus, varied, around):
+    """One answer, whole."""
+    from memlab._fit import answer as _fit_answer
+    from memlab._fit import fit
+    from memlab._fit import text as _fit_text
+
+    answer = _fit_answer.answer_of(
+        words,
+        *gpus,
+        options.devices,
+        options.memory,
+        varied[0] if varied else None,
+        options.steps,
+        options.timeout or fit.TIMEOUT_SECONDS,
+        tell=_tell,
+        world=around,
+    )
     if options.json:
         telling.say(json.dumps(answer, indent=1))
     else:
@@ -99,11 +156,44 @@ def run(options):
     return 0 if answer["fits"] else 3
 
 
+def _table(options, words, gpus, varied, around):
+    """A line for each GPU and setting."""
+    from memlab._fit import fit, sweep
+    from memlab._fit import text as _fit_text
+
+    with contextlib.ExitStack() as stack:
+        executor = None
+        if options.jobs is not None:
+            executor = stack.enter_context(sweep.workers(options.jobs))
+        answer = sweep.sweep_of(
+            words,
+            gpus,
+            varied,
+            around,
+            options.steps,
+            options.timeout or fit.TIMEOUT_SECONDS,
+            options.answers,
+            executor,
+            options.devices,
+            options.memory,
+            _tell,
+        )
+    if options.json:
+        telling.say(json.dumps(answer, indent=1))
+    else:
+        telling.show("\n".join(_fit_text.table(answer)))
+    return 0 if any(row["fits"] for row in answer["rows"]) else 3
+
+
+def _tell(text):
+    terminal.say(f"memlab: {text}", sys.stderr)
+
+
 def _say_what_is_behind(words):
     """Names an option of memlab's that stands behind the program, which has it then."""
     for word in words:
         name = word.partition("=")[0]
-        if name in ("--vary", "--gpu", "--memory"):
+        if name in ("--vary", "--gpu", "--memory", "--world-size", "--ranks"):
             terminal.say(
                 f"memlab: {name} stands behind the program, which gets it; for memlab write "
                 f"memlab fit {name} ... before it",

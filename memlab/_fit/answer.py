@@ -37,25 +37,37 @@ _ESTIMATED = (
 )
 
 
-def answer_of(words, gpu, devices, memory, vary, steps, timeout, tell=None) -> FitAnswer:
+_MEASURED_RANKS = 2
+_EXTRAPOLATED = (
+    "NCCL's memory was measured with two ranks and is extrapolated to {:,}: networks, trees and "
+    "NVLink multicast may take some hundred MiB more"
+)
+
+
+def answer_of(
+    words, gpu, devices, memory, vary, steps, timeout, tell=None, world=None
+) -> FitAnswer:
     """As fit(), for a command's WORDS; TELL(text) is called with the current activity.
+    WORLD: of which ranks run alone.
     """
-    asked = _Asked(words, gpu, devices, memory, steps, timeout, tell)
+    asked = Asked(words, gpu, devices, memory, steps, timeout, tell, world)
     with asked.runs:
         if vary is None:
             return asked.answer(Command(words), {})
         return _fit_vary.search(asked, words, _fit_vary.parse(vary))
 
 
-class _Asked:
+class Asked:
     """The question, and how a program is tried under it."""
 
-    def __init__(self, words, gpu, devices, memory, steps, timeout, tell):
+    def __init__(self, words, gpu, devices, memory, steps, timeout, tell, world):
         if steps is not None:
             check_count(steps, 1, "steps")
         if not timeout > 0:
             raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
-        if devices is None:
+        if world is not None:
+            devices = world.local
+        elif devices is None:
             devices = ranks_of(words)
         if isinstance(memory, str):
             memory = phantom.parse_memory(memory)
@@ -68,8 +80,10 @@ class _Asked:
         self._endless = max(_ENDLESS_BYTES, 2 * memory)
         self._described = f"{self.gpu_name} with {wording.size(memory)}"
         self.tell = tell or (lambda text: None)
-        self.runs = Runs(known.name, devices, timeout, steps, SETTLED_STEPS)
+        self.runs = Runs(known.name, devices, timeout, steps, SETTLED_STEPS, world)
+        self.runs.tell = self.tell
         self._timeout = timeout
+        self._world = world
 
     def answer(self, command, variables):
         """The whole answer for COMMAND with further environment VARIABLES."""
@@ -86,7 +100,8 @@ class _Asked:
             "devices": self._devices(run),
             "out_of_memory": _where(run) if run.out_of_memory else None,
             **_progress(run),
-            "notes": _notes(run),
+            "notes": _notes(run) + self._said_of_nccl(),
+            "world": self._world_of(run),
             "vary": None,
         }
         return answer, run
@@ -97,16 +112,17 @@ class _Asked:
         """
         if not answer["fits"]:
             run = self._learn_need(answer, command, variables) or run
-        # Ranks may share a device.
+        # Ranks may share a device; of a world each has its own.
         used = {}
         for item in answer["devices"]:
-            used[item["device"]] = used.get(item["device"], 0) + item["total_bytes"]
+            place = self._place(item)
+            used[place] = used.get(place, 0) + item["total_bytes"]
         self.tell("trying driver placements and allocator settings")
         recordings = {
             number: load.read_recording(path) for number, path in run.recordings.items()
         }
         for item in answer["devices"]:
-            item["headroom_bytes"] = self.capacity - used[item["device"]]
+            item["headroom_bytes"] = self.capacity - used[self._place(item)]
             # If this device alone is not too full, another one was.
             item["fits"] = answer["fits"] or item["headroom_bytes"] >= 0
             number = min(recordings) if item["rank"] is None else item["rank"]
@@ -120,7 +136,31 @@ class _Asked:
                     f"cuda:{item['device']}: other driver placements and settings could not "
                     f"be tried: {error}"
                 )
+        if answer["world"] is not None:
+            fullest = min(answer["devices"], key=lambda item: item["headroom_bytes"])
+            answer["world"]["decides"] = fullest["rank"]
         return answer
+
+    def _place(self, item):
+        return (item["rank"] if self._world is not None else None), item["device"]
+
+    def _world_of(self, run):
+        """The world and its ranks that ran; None: no world was asked for."""
+        if self._world is None:
+            return None
+        return {
+            "size": self._world.size,
+            "nodes": self._world.nodes,
+            "ranks": [
+                {"rank": rank, "reason": run.reasons[rank]} for rank in sorted(run.reasons)
+            ],
+            "decides": min(run.reasons),
+        }
+
+    def _said_of_nccl(self):
+        if self._world is None or self._world.size <= _MEASURED_RANKS:
+            return []
+        return [_EXTRAPOLATED.format(self._world.size)]
 
     def _what_if(self, recording, item):
         """The need of the device ITEM with other placements, or by other settings."""
@@ -145,31 +185,44 @@ class _Asked:
 
     def _run(self, command, memory, variables):
         run = self.runs.run(command, memory, variables)
+        for rank, alone in run.alone.items():
+            self._check(alone, f"rank {rank} of {command.name}")
+        if not run.alone:
+            self._check(run, command.name)
+        elif not any(rank["joined"] for rank in run.ranks.values()):
+            raise Error(
+                f"{command.name} never made a process group, as by "
+                "torch.distributed.init_process_group: its ranks are programs of their own; "
+                "ask without --world-size"
+            )
+        return run
+
+    def _check(self, run, name):
+        """Raises memlab.Error if RUN, of the program NAME, shows nothing."""
         if run.refused is not None:
             raise Error(run.refused)
         if run.late and not any(rank["steps"] for rank in run.ranks.values()):
             raise Error(
-                f"{command.name} made no optimizer step within {self._timeout:g} s and did "
+                f"{name} made no optimizer step within {self._timeout:g} s and did "
                 "not end. On the phantom device only small tensors are computed: other values "
                 "are made up, and a loop that waits for one may not end. Give the program "
                 f"more time (timeout), or less to do{_printed(run)}"
             )
         if run.failed and not run.usable:
             raise Error(
-                f"{command.name} {_ended(run.status)}, on the phantom device, where values "
+                f"{name} {_ended(run.status)}, on the phantom device, where values "
                 f"read from the GPU are not real{_printed(run)}"
             )
         if not run.ranks:
             raise Error(
-                f"{command.name} ended without a report, as by os._exit() or exec: let it "
+                f"{name} ended without a report, as by os._exit() or exec: let it "
                 f"end normally{_printed(run)}"
             )
         if not any(rank["devices"] for rank in run.ranks.values()):
             raise Error(
-                f"{command.name} used no GPU in its own process. Processes that it starts are "
+                f"{name} used no GPU in its own process. Processes that it starts are "
                 f"measured only if torchrun starts them{_printed(run)}"
             )
-        return run
 
     def _learn_need(self, answer, command, variables):
         """Replaces the figures of a run that ended early by those of a run without a
@@ -196,7 +249,7 @@ class _Asked:
     def _devices(self, run):
         return [
             {
-                "rank": number if len(run.ranks) > 1 else None,
+                "rank": number if len(run.ranks) > 1 or run.alone else None,
                 "name": self.gpu_name,
                 **figures,
                 "total_bytes": figures["reserved_peak_bytes"] + figures["outside_bytes"],
@@ -268,7 +321,7 @@ def _where(run):
             request = oom["request"]
             return {
                 "device": figures["device"],
-                "rank": number if len(run.ranks) > 1 else None,
+                "rank": number if len(run.ranks) > 1 or run.alone else None,
                 "file": request["file"],
                 "line": request["line"],
                 "function": request["function"],
@@ -281,7 +334,7 @@ def _where(run):
     ]
     return {
         "device": None,
-        "rank": number if len(run.ranks) > 1 else None,
+        "rank": number if len(run.ranks) > 1 or run.alone else None,
         "file": "",
         "line": 0,
         "function": "",

@@ -25,6 +25,9 @@ def fit(
     gpu: str | None = None,
     devices: int | None = None,
     memory: int | str | None = None,
+    world_size: int | None = None,
+    nodes: int | None = None,
+    ranks: Iterable[int] | None = None,
     vary: str | None = None,
     steps: int | None = None,
     timeout: float = TIMEOUT_SECONDS,
@@ -40,7 +43,9 @@ def fit(
     memory: bytes of each, or a size such as "24GiB"; None: the GPU's.  vary:
     "batch_size=1..64" finds the largest of these values that fits. The value is passed
     as {batch_size} in an argument, as --batch-size or batch_size=, or, with a name in
-    capitals, as an environment variable.  steps: optimizer steps after which the
+    capitals, as an environment variable.  world_size: number of all ranks of a program of
+    many; nodes: the machines they are on, None: by torchrun's arguments, else 8 a machine;
+    ranks: those to run, each alone in its process, None: one of each kind.  steps: optimizer steps after which the
     program ends; None: as above.  timeout: seconds for one run of the program.
 
     Returns a dict, described in docs/LABORATORY.md: fits is a bool, and each of devices
@@ -52,7 +57,9 @@ def fit(
     output, or does not reach a step in time; ValueError for an invalid argument;
     FileNotFoundError if the phantom device was not built.
     """
+    from memlab._fit import world
     from memlab._fit.answer import answer_of
 
     words = [os.fspath(script), *args]
-    return answer_of(words, gpu, devices, memory, vary, steps, timeout)
+    around = world.of(world_size, nodes, ranks, words, devices)
+    return answer_of(words, gpu, devices, memory, vary, steps, timeout, world=around)

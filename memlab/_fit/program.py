@@ -16,16 +16,19 @@ import types
 
 from memlab import _core
 from memlab._errors import Error
+from memlab._fit import alone, layout
 from memlab._native import sources
 from memlab._record import optimizers
 from memlab._record.memory_snapshot import MemorySnapshot
 from memlab._run import made_up
 from memlab._run import program as _program
 
-# JSON: folder, steps (a number or None), settled (steps without a new peak).
+# JSON: folder, steps (a number or None), settled (steps without a new peak); alone, for
+# one rank of many: what alone.World takes.
 VARIABLE = "MEMLAB_FIT"
 # In the folder: why the program was not started.
 REFUSED = "refused"
+LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 # Options whose value may be the next argument.
 _WITH_VALUE = ("-W", "-X")
 MAX_ENTRIES = 2_000_000
@@ -57,8 +60,9 @@ def split(words):
 class _Run:
     """The program's recording, and the program's progress."""
 
-    def __init__(self, folder, steps, settled):
+    def __init__(self, folder, steps, settled, world):
         self._folder, self._most, self._settled = folder, steps, settled
+        self._world = world  # of a rank that is alone; else None
         self._rank = _program.rank()
         self._process = os.getpid()
         self._snapshot = MemorySnapshot(
@@ -70,6 +74,7 @@ class _Run:
         self._peaks = {}  # device -> (allocated, reserved) bytes
         self._outside = {}  # device -> most bytes of the process outside torch
         self._rebuilt = 0  # bytes
+        self._layout = None
         self._written = False
         optimizers.watch(self)
 
@@ -87,6 +92,9 @@ class _Run:
         self._steps = taken
         if taken == 1:
             self._rebuilt = _rebuilt_bytes()
+            if self._world is not None:
+                # At its end a program may have destroyed the groups.
+                self._layout = layout.told(self._world.size)
         self._look()
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_initialized():
@@ -111,7 +119,7 @@ class _Run:
         for this one.
         """
         ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        if ranks == "1":
+        if ranks == "1" or self._world is not None:
             return True
         _core.write_file(os.path.join(self._folder, f"enough{self._rank}"), b"")
         told = [name for name in os.listdir(self._folder) if name.startswith("enough")]
@@ -159,6 +167,8 @@ class _Run:
             "out_of_memory": _is_out_of_memory(error, torch),
             "rebuilt_bytes": self._rebuilt,
             "made_up": made_up.read(),
+            "joined": self._world is None or self._world.joined,
+            "layout": self._layout,
             "estimated": bool(ctypes.CDLL(None).memlab_phantom_estimated_convolutions()),
             "devices": [
                 self._device(torch, i)
@@ -224,6 +234,9 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     how = json.loads(os.environ[VARIABLE])
     _, module, words = split(sys.argv[1:])
+    world = alone.World(*how["alone"]) if "alone" in how else None
+    if world is not None and os.path.basename(words[0]) in LAUNCHERS:
+        module, words = alone.launched(words[1:])
     options = types.SimpleNamespace(
         module=module, program=words[0], arguments=words[1:], phantom=None, device="cuda",
         python=False,
@@ -236,7 +249,9 @@ def main() -> int:
         raise
     # A program of several processes starts them by itself.
     sources.ensure("cuda")
-    run = _Run(how["folder"], how["steps"], how["settled"])
+    if world is not None:
+        world.install()
+    run = _Run(how["folder"], how["steps"], how["settled"], world)
     _program.when_terminated(lambda: run.write("time"), "what it took")
     return _program.run(options, lambda: run.write("end"))
 

@@ -15,14 +15,13 @@ import tempfile
 
 from memlab import phantom
 from memlab._errors import Error
-from memlab._fit import program
+from memlab._fit import alone, program
 from memlab._run import commands
 from memlab._text import wording
 
 # Time to write the recording after the request to end.
 _GRACE_SECONDS = 30
 _TAIL_LINES = 80
-_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _WRAPPER = """#!/bin/sh
 exec "$MEMLAB_FIT_PYTHON" -m memlab._fit.program "$@"
 """
@@ -58,14 +57,16 @@ class Command:
             raise Error(f"{rest[0]}: no such program; give the file of a script")
         self._program = ["-m", *rest] if module else rest
         self.name = os.path.basename(rest[0])
-        self._launches = self.name in _LAUNCHERS
+        self._launches = self.name in program.LAUNCHERS
         if self._launches:
             scripts = (os.path.basename(word) for word in rest if word.endswith(".py"))
             self.name = next(scripts, self.name)
 
-    def argv(self, folder):
-        """(words, environment variables) of a run that leaves its files."""
-        if not self._launches:
+    def argv(self, folder, alone=False):
+        """(words, environment variables) of a run that leaves its files.  ALONE: of one
+        rank, which no launcher starts.
+        """
+        if alone or not self._launches:
             return [self.python, *self._options, "-m", "memlab._fit.program", *self._program], {}
         # torchrun starts the ranks with the interpreter in PYTHON_EXEC.
         wrapper = os.path.join(folder, "python")
@@ -92,7 +93,7 @@ def ranks_of(words):
         _, _, [launcher, *rest] = program.split(words)
     except ValueError:
         return None
-    if os.path.basename(launcher) not in _LAUNCHERS:
+    if os.path.basename(launcher) not in program.LAUNCHERS:
         return None
     for at, word in enumerate(rest):
         name, equals, value = word.partition("=")
@@ -131,10 +132,16 @@ class Result:
     recordings: dict  # number -> path of its recording
     output: str  # the last lines of its output
     refused: str | None  # why it was not started
+    wanted: int | None = None  # the rank that must run before, alone in its process
+    # Of ranks alone in their processes: rank -> its own result, and why it was chosen.
+    alone: dict = dataclasses.field(default_factory=dict)
+    reasons: dict = dataclasses.field(default_factory=dict)
 
     @property
     def out_of_memory(self):
         """Whether memory ran out and ended the program."""
+        if self.alone:
+            return any(result.out_of_memory for result in self.alone.values())
         return self.status != 0 and any(
             rank["out_of_memory"]
             or (rank["error"] is None and any(d["ooms"] for d in rank["devices"]))
@@ -146,9 +153,10 @@ class Result:
         """Whether the program ended by an error of its own.  Ranks that wait for an
         ended one fail too; that does not count.
         """
+        if self.alone:
+            return any(result.failed for result in self.alone.values())
         stopped = any(rank["ended"] == "stopped" for rank in self.ranks.values())
         return self.status != 0 and not (self.late or self.out_of_memory or stopped)
-
 
     @property
     def usable(self):
@@ -161,11 +169,13 @@ class Result:
 class Runs:
     """A folder for the runs of one command, as a context manager."""
 
-    def __init__(self, gpu, devices, timeout, steps, settled):
+    def __init__(self, gpu, devices, timeout, steps, settled, world=None):
         self._gpu, self._devices = gpu, devices
+        self._world = world
         self._timeout = timeout
         self._steps, self._settled = steps, settled
         self._count = 0
+        self.tell = lambda text: None
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="memlab_fit_")
@@ -176,11 +186,48 @@ class Runs:
 
     def run(self, command, memory, variables=None):
         """The Result of COMMAND on devices of MEMORY bytes, with further VARIABLES."""
+        if self._world is None:
+            return self._run(command, memory, variables)
+        self._kept = self._new_folder()
+        done, reasons = {}, {}
+        for choose in (self._world.first, lambda: self._world.others(_layout(done))):
+            for rank, reason in choose().items():
+                reasons[rank] = reason
+                self._run_alone(rank, command, memory, variables, done, [])
+                if not done[rank].usable or not done[rank].ranks[rank]["joined"]:
+                    # What ended it is the answer, or would end the others too.
+                    return _together({rank: done[rank] for rank in sorted(reasons)}, reasons)
+        return _together({rank: done[rank] for rank in sorted(reasons)}, reasons)
+
+    def _run_alone(self, rank, command, memory, variables, done, waiting):
+        """Runs RANK, and before it those whose messages it needs, into DONE.  WAITING: the
+        ranks that wait for this one.
+        """
+        while rank not in done:
+            self.tell(f"running rank {rank} of {self._world.size:,}")
+            ran = [*done, *waiting, rank]
+            result = self._run(command, memory, variables, rank, ran)
+            if result.wanted is None:
+                done[rank] = result
+            else:
+                self._run_alone(
+                    result.wanted, command, memory, variables, done, [*waiting, rank]
+                )
+
+    def _new_folder(self):
         self._count += 1
         folder = os.path.join(self._folder.name, str(self._count))
         os.mkdir(folder, 0o700)
-        words, own = command.argv(folder)
+        return folder
+
+    def _run(self, command, memory, variables, rank=None, ran=()):
+        """The Result of one process; of RANK alone, after those of RAN."""
+        folder = self._new_folder()
+        words, own = command.argv(folder, rank is not None)
         how = {"folder": folder, "steps": self._steps, "settled": self._settled}
+        if rank is not None:
+            how["alone"] = [rank, self._world.size, folder, self._kept, ran]
+            own = self._world.variables(rank)
         environment = {
             **os.environ,
             **phantom.environment(self._gpu, self._devices, memory, False),
@@ -211,6 +258,7 @@ class Runs:
                     ranks[number] = json.load(file)
                 recordings[number] = os.path.join(folder, f"rank{number}.pickle")
         refused = os.path.join(folder, program.REFUSED)
+        wanted = os.path.join(folder, alone.WANTED)
         return Result(
             process.returncode,
             late,
@@ -218,6 +266,7 @@ class Runs:
             recordings,
             _tail(output),
             _tail(refused) if os.path.exists(refused) else None,
+            int(_tail(wanted)) if os.path.exists(wanted) else None,
         )
 
     def _wait(self, process):
@@ -243,6 +292,29 @@ class Runs:
                 pass
             process.wait()
         return late
+
+
+def _layout(done):
+    """What the ranks of DONE told of their groups."""
+    ranks = [rank for result in done.values() for rank in result.ranks.values()]
+    told = [rank["layout"] for rank in ranks if rank["layout"] is not None]
+    return {
+        kind: [item for layout in told for item in layout[kind]]
+        for kind in ("stages", "meshes")
+    }
+
+
+def _together(done, reasons):
+    """The Result of ranks that ran alone; DONE: rank -> its Result."""
+    worst = next((r for r in done.values() if r.status), next(iter(done.values())))
+    return dataclasses.replace(
+        worst,
+        late=any(result.late for result in done.values()),
+        ranks={n: figures for r in done.values() for n, figures in r.ranks.items()},
+        recordings={n: path for r in done.values() for n, path in r.recordings.items()},
+        alone=done,
+        reasons=reasons,
+    )
 
 
 def _tail(path):

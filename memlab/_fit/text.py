@@ -18,9 +18,52 @@ def text(answer, start=None) -> str:
     if answer["out_of_memory"] is not None:
         parts.append(_where(answer["out_of_memory"], start))
     several = len(answer["devices"]) > 1
-    parts += ["\n".join(_device(item, several, start)) for item in answer["devices"]]
+    shown = answer["devices"]
+    if answer["world"] is not None:
+        parts.append("\n".join(_ranks(answer)))
+        shown = [item for item in shown if item["rank"] == answer["world"]["decides"]]
+    parts += ["\n".join(_device(item, several, start)) for item in shown]
     parts.append("\n".join(_notes(answer)))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def table(answer):
+    """Lines of the table of ANSWER of memlab.sweep."""
+    rows = answer["rows"]
+    names = [*rows[0]["settings"], *([rows[0]["vary"]] if rows[0]["vary"] else [])]
+    cells = [["GPU", *map(wording.escape, names), "", "peak", "in all", "left"]]
+    for row in rows:
+        values = [wording.escape(value) for value in row["settings"].values()]
+        if row["vary"] is not None:
+            values.append("-" if row["largest"] is None else str(row["largest"]))
+        how = "fits" if row["fits"] else "failed" if row["error"] else "does not fit"
+        sizes = [row["allocated_peak_bytes"], row["total_bytes"], row["headroom_bytes"]]
+        cells.append(
+            [row["gpu"], *values, how, *("" if n is None else wording.size(n) for n in sizes)]
+        )
+    wide = [max(map(len, column)) for column in zip(*cells)]
+    for line in cells:
+        yield "  ".join(
+            cell.ljust(width) if at == 0 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, wide))
+        ).rstrip()
+    fitting = [row for row in rows if row["fits"]]
+    if not fitting:
+        yield "Nothing fits."
+    if rows[0]["vary"] is not None:
+        most = any(row["largest"] == row["highest"] for row in rows)
+        more = f", or {rows[0]['highest']}, the highest of the range" * most
+        yield f"{wording.escape(rows[0]['vary'])} is the largest value that fits{more}."
+    for row in rows:
+        if row["error"] is not None:
+            yield f"{_row(row)} failed for another reason than memory: {row['error']}"
+            break
+    yield f"Runs: {answer['tried']}; known before: {answer['reused']}."
+
+
+def _row(row):
+    settings = (f"{name}={value}" for name, value in row["settings"].items())
+    return wording.escape(" ".join([row["gpu"], *settings]))
 
 
 def _of(answer):
@@ -48,6 +91,24 @@ def _headline(answer):
             f"{wording.size(-left)} too much."
         )
     return f"{_of(answer)} does not fit {on}."
+
+
+def _ranks(answer):
+    """The table of the ranks that were run."""
+    world = answer["world"]
+    reasons = {row["rank"]: row["reason"] for row in world["ranks"]}
+    nodes = f"{world['nodes']:,} {'node' if world['nodes'] == 1 else 'nodes'}"
+    yield f"Ranks that were run, each alone, of {world['size']:,} on {nodes}"
+    yield f"  {'rank':>6}  {'peak':>12}  {'reserved':>12}  {'in all':>12}  {'left':>12}  why"
+    for item in answer["devices"]:
+        sizes = "  ".join(
+            f"{wording.size(item[key]):>12}"
+            for key in ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
+        )
+        left = item["headroom_bytes"]
+        left = wording.size(left) if left >= 0 else f"-{wording.size(-left)}"
+        yield f"  {item['rank']:>6}  {sizes}  {left:>12}  {reasons[item['rank']]}"
+    yield f"Rank {world['decides']} decides: it has the least left."
 
 
 def _an(name):

@@ -9,6 +9,7 @@ import re
 from memlab._errors import Error
 from memlab._fit.run import Command
 
+_NAME = r"\s*([A-Za-z_][\w.-]*)\s*=\s*"
 _BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
 
 
@@ -21,12 +22,28 @@ class Vary:
     highest: int
 
 
+@dataclasses.dataclass
+class Choices:
+    """A name and the values to try, as text."""
+
+    name: str
+    values: tuple[str, ...]
+
+
 def parse(text) -> Vary:
     """Parses NAME=A..B.  Raises ValueError for anything else."""
-    match = re.fullmatch(r"\s*([A-Za-z_][\w.-]*)\s*=\s*(\d+)\s*\.\.\s*(\d+)\s*", text)
+    match = re.fullmatch(rf"{_NAME}(\d+)\s*\.\.\s*(\d+)\s*", text)
     if not match or not 1 <= int(match[2]) <= int(match[3]):
         raise ValueError(f"{text!r} is not a range; write for example batch_size=1..64")
     return Vary(match[1], int(match[2]), int(match[3]))
+
+
+def parse_any(text) -> Vary | Choices:
+    """Parses NAME=A..B or NAME=V,V.  Raises ValueError for anything else."""
+    match = re.fullmatch(rf"{_NAME}([^\s,]+(?:\s*,\s*[^\s,]+)+)\s*", text)
+    if match is None:
+        return parse(text)
+    return Choices(match[1], tuple(word.strip() for word in match[2].split(",")))
 
 
 def put(words, name, value):
@@ -116,15 +133,28 @@ def search(asked, words, vary):
 
 def largest_that(fits, lowest, highest):
     """The largest value from LOWEST to HIGHEST for which FITS(value), assuming that it
-    holds for every lower value too; None: none.  Doubles from the lowest, so that no
-    value far too high is tried, then bisects.
+    holds for every lower value too; None: none.
     """
-    if not fits(lowest):
+    search = searching(lowest, highest)
+    value = next(search)
+    while True:
+        try:
+            value = search.send(fits(value))
+        except StopIteration as end:
+            return end.value
+
+
+def searching(lowest, highest):
+    """Generates the values to try, is sent whether each fits, and returns the largest that
+    does; None: none.  Doubles from the lowest, so that no value far too high is tried,
+    then bisects.
+    """
+    if not (yield lowest):
         return None
     good = lowest
     while good < highest:
         value = min(2 * good, highest)
-        if not fits(value):
+        if not (yield value):
             bad = value
             break
         good = value
@@ -132,7 +162,7 @@ def largest_that(fits, lowest, highest):
         return good
     while bad - good > 1:
         middle = (good + bad) // 2
-        if fits(middle):
+        if (yield middle):
             good = middle
         else:
             bad = middle

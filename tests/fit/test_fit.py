@@ -209,7 +209,7 @@ def words(**changed):
     answer = {
         "fits": True, "program": "train\x1b.py", "gpu": "l4", "torch": "2.11.0",
         "out_of_memory": None, "ended": "stopped", "steps": 12, "steps_after_peak": 10,
-        "notes": [], "vary": None,
+        "notes": [], "world": None, "vary": None,
     }  # fmt: skip
     for part in device, answer:
         part.update((key, value) for key, value in changed.items() if key in part)

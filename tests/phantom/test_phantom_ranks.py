@@ -146,6 +146,17 @@ show("others")
 
 
 @needs_library
+def test_peers_of_other_nodes_take_nothing():
+    found = steps("""
+comm = new(1, 64)
+all_reduce(comm); show("ring")
+for peer in range(64): send(comm, peer); receive(comm, peer)
+show("peers")
+""", {"LOCAL_WORLD_SIZE": "4"})
+    assert found == [("ring", 838), ("peers", 62 + 3 * 384)]
+
+
+@needs_library
 def test_gpus_without_nvlink_talk_through_the_host():
     body = "comm = new()\nall_reduce(comm)\nshow('first')"
     assert steps(body, gpu="l4") == [("first", 382)]
@@ -373,6 +384,32 @@ else:
 end()
 """)
     assert said.splitlines() == ["5", "0"]
+
+
+@needs_library
+def test_from_a_peer_comes_what_went_to_it():
+    said = output(VALUES + """
+def send(offset, peer, n):
+    check(cuda.ncclSend(place(offset), count(n), LONG, peer, comm, None))
+def receive(offset, peer, n):
+    check(cuda.ncclRecv(place(offset), count(n), LONG, peer, comm, None))
+comm = new(0, 2)
+write(0, 5, 6, 7)
+cuda.ncclGroupStart()
+for peer in range(2): send(8 * peer, peer, 1); receive(512 + 8 * peer, peer, 1)
+cuda.ncclGroupEnd()
+read(512, 2)
+cuda.ncclAlltoAll(place(8), place(600), count(1), LONG, comm, None)
+read(600, 2)
+cuda.ncclGroupStart()
+send(0, 1, 2)
+receive(700, 0, 2)                 # from another
+receive(720, 1, 1)                 # of another size
+cuda.ncclGroupEnd()
+receive(740, 1, 2)                 # no longer a group
+read(700, 2); read(720, 1); read(740, 2)
+""")
+    assert said.splitlines() == ["5 6", "6 7", "0 0", "0", "0 0"]
 
 
 # --- Programs --------------------------------------------------------------------------

@@ -24,7 +24,7 @@ MOST_LINES = 50
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.S | re.M)
 
 TASKS = (
-    "ci commits compile fit fragmentation gpus leak notebook oom peak production script"
+    "ci commits compile fit fragmentation gpus leak notebook oom peak production script world"
 ).split()
 
 # With how many commands each of five tasks is done.  More are a step back.

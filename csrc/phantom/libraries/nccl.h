@@ -29,7 +29,8 @@ typedef struct {
     bool by_host;         /* buffers are in host memory */
     bool rings_connected; /* guarded by the lock, as is everything below */
     unsigned char *peers; /* by rank: bits ML_NCCL_SENT, _RECEIVED */
-    size_t charged;       /* bytes of the device */
+    size_t sent_to, received_from; /* peers whose memory was taken */
+    size_t charged;                /* bytes of the device */
 } ml_nccl_comm;
 
 /* Chooses a new communicator's number of channels; `most` is ncclConfig_t's, or 0. */

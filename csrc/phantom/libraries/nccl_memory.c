@@ -19,7 +19,8 @@
  *
  * More ranks are assumed to need the same: a ring has one neighbour on each side.  The
  * rule leaves out trees, which NCCL may prefer for small sums of more than two ranks (at
- * most the rings' memory again), NVLS and networks.  GPUs without high-bandwidth memory are
+ * most the rings' memory again), NVLS and networks: at most as many peers count as a node
+ * has other ranks.  GPUs without high-bandwidth memory are
  * assumed to have no NVLink.  They communicate through host memory with 4 channels, as two
  * H200s did with NCCL_P2P_DISABLE=1.
  */
@@ -115,8 +116,14 @@ connect_peer(ml_nccl_comm *comm, int peer, unsigned char way)
     if (peer == comm->rank || comm->peers[peer] & way) {
         return true;
     }
-    if (!take(comm, (size_t)comm->peer_channels * bytes)) {
-        return false;
+    /* torchrun says how many ranks a node has.  Which ones they are is not known here. */
+    size_t *near = way == ML_NCCL_SENT ? &comm->sent_to : &comm->received_from;
+
+    if (*near + 1 < setting("LOCAL_WORLD_SIZE", SIZE_MAX)) {
+        if (!take(comm, (size_t)comm->peer_channels * bytes)) {
+            return false;
+        }
+        ++*near;
     }
     comm->peers[peer] |= way;
     return true;

@@ -1,0 +1,366 @@
+"""A program under several settings and GPUs: memlab.sweep and `memlab fit --table`.
+
+Owns which settings are tried, by whom, and the file of what was found.  A range is searched
+for its largest value that fits; every other setting and GPU is a row of its own.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import ctypes
+import dataclasses
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import sys
+
+from memlab import phantom
+from memlab._errors import Error
+from memlab._fit import vary, world
+from memlab._fit.fit import TIMEOUT_SECONDS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from memlab._answers import Sweep
+    from memlab._core import _Path
+
+_BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
+_PR_SET_PDEATHSIG = 1
+
+
+def sweep(
+    script: _Path,
+    args: Iterable[str] = (),
+    *,
+    gpus: Iterable[str] = (phantom.DEFAULT_GPU,),
+    vary: Iterable[str] = (),
+    world_size: int | None = None,
+    nodes: int | None = None,
+    ranks: Iterable[int] | None = None,
+    steps: int | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    answers: _Path | None = None,
+    executor: concurrent.futures.Executor | None = None,
+) -> Sweep:
+    """Whether a training program fits, for each of several settings and GPUs.
+
+    script, args, world_size, nodes, ranks, steps, timeout (seconds, of one run): as for
+    memlab.fit.  gpus: names from `memlab phantom --list`.  vary: settings, each as
+    "tp=1,2,4", whose values are all tried, and at most one as "batch_size=1..64", of which
+    the largest that fits is searched: a value above one that does not fit is not tried.
+    answers: a file to which each try is written when it is done, and from which tries that
+    are there already are read.  executor: runs the tries, each in one call; its workers need
+    memlab, the program and the same working directory.  None: one after the other.
+
+    Returns a dict, described in docs/LABORATORY.md: rows has one for each GPU and
+    combination of settings.
+
+    Raises ValueError for an invalid argument; memlab.Error if the executor lost a worker, or
+    `answers` has other lines; FileNotFoundError if the phantom device was not built.  A
+    program that fails is an error of its row.
+    """
+    words = [os.fspath(script), *args]
+    around = world.of(world_size, nodes, ranks, words)
+    return sweep_of(words, list(gpus), list(vary), around, steps, timeout, answers, executor)
+
+
+def sweep_of(
+    words,
+    gpus,
+    varied,
+    around,
+    steps,
+    timeout,
+    answers=None,
+    executor=None,
+    devices=None,
+    memory=None,
+    tell: Callable[[str], None] | None = None,
+) -> Sweep:
+    """As sweep(), for a command's WORDS in the world AROUND; TELL(text) is called with what
+    was tried.
+    """
+    if isinstance(memory, str):
+        memory = phantom.parse_memory(memory)
+    how = memory, devices, around and dataclasses.astuple(around), steps, timeout
+    rows = [
+        _Row(words, gpu, how, chosen, ranged)
+        for gpu in _known(gpus)
+        for chosen, ranged in settings(varied)
+    ]
+    with _Answers(answers) as found:
+
+        def finish(row, result):
+            found.add(row.question(), result)
+            if tell is not None:
+                tell(_said(row, result))
+            row.take(result)
+
+        if executor is None:
+            for row in rows:
+                while _is_left(row, found):
+                    finish(row, try_out(row.question()))
+        else:
+            _try_all(rows, found, executor, finish)
+        return {
+            "program": os.path.basename(_program(words)),
+            "rows": [row.answer() for row in rows],
+            "tried": found.added,
+            "reused": found.reused,
+        }
+
+
+def try_out(question) -> dict:
+    """The figures of one run of a program; QUESTION: of _Row.  For an executor."""
+    from memlab._fit.answer import Asked
+    from memlab._fit.run import Command
+
+    words, variables, gpu, memory, devices, around, steps, timeout = question
+    if around is not None:
+        around = world.World(*around)
+    try:
+        asked = Asked(words, gpu, devices, memory, steps, timeout, None, around)
+        with asked.runs:
+            answer, _ = asked.try_out(Command(words), variables)
+    except Error as error:
+        return {"fits": False, **dict.fromkeys(_BYTES), "rank": None, "error": str(error)}
+    fullest = max(answer["devices"], key=lambda item: item["total_bytes"])
+    # The figures of a run that ran out of memory do not show its need.
+    figures = {key: fullest[key] if answer["fits"] else None for key in _BYTES}
+    return {"fits": answer["fits"], **figures, "rank": fullest["rank"], "error": None}
+
+
+@contextlib.contextmanager
+def workers(count):
+    """An executor of COUNT processes, which end with this one."""
+    before = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    executor = concurrent.futures.ProcessPoolExecutor(count, context, _begin)
+    try:
+        yield executor
+    except BaseException:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - before:
+            process.terminate()
+        raise
+    executor.shutdown()
+
+
+def _begin():
+    """In a worker: a signal ends it, its run and the run's files, also where the process
+    that waits for it has ended.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class _Row:
+    """A GPU and a choice of settings, and what was found for them."""
+
+    def __init__(self, words, gpu, how, chosen, ranged):
+        self._gpu, self._how = gpu, how
+        self._variables, self._settings = {}, dict(chosen)
+        self._range = ranged
+        for name, value in chosen:
+            words, variables = vary.put(words, name, value)
+            self._variables |= variables
+        self._words = words
+        if ranged is not None:
+            # Whether there is a place for it.
+            vary.put(words, ranged.name, ranged.lowest)
+        self._search = (
+            _once()
+            if ranged is None
+            else vary.searching(ranged.lowest, ranged.highest)
+        )
+        self.value = next(self._search)  # to try next; None: nothing more
+        self._best = self._error = None
+
+    def question(self):
+        """What try_out takes, and the file knows a try by."""
+        words, variables = self._words, dict(self._variables)
+        if self._range is not None:
+            words, more = vary.put(words, self._range.name, self.value)
+            variables |= more
+        return [list(words), variables, self._gpu, *self._how]
+
+    def name(self):
+        """The row and its next value, for people."""
+        settings = dict(self._settings)
+        if self._range is not None:
+            settings[self._range.name] = self.value
+        return " ".join([self._gpu, *(f"{name}={value}" for name, value in settings.items())])
+
+    def take(self, result):
+        """Takes the RESULT of the value that was tried, and chooses the next one."""
+        if result["fits"]:
+            # Each value that is tried after one that fits is higher, or does not fit.
+            self._best = self.value, result
+        elif result["error"] is not None and self._error is None:
+            self._error = result["error"]
+        try:
+            self.value = self._search.send(result["fits"])
+        except StopIteration:
+            self.value = None
+
+    def answer(self):
+        capacity = self._how[0] or phantom.gpus()[self._gpu].total_bytes
+        largest, result = self._best or (None, dict.fromkeys((*_BYTES, "rank")))
+        total = result["total_bytes"]
+        return {
+            "gpu": self._gpu,
+            "settings": self._settings,
+            "vary": None if self._range is None else self._range.name,
+            "largest": largest if self._range is not None else None,
+            "highest": None if self._range is None else self._range.highest,
+            "fits": self._best is not None,
+            **{key: result[key] for key in (*_BYTES, "rank")},
+            "capacity_bytes": capacity,
+            "headroom_bytes": None if total is None else capacity - total,
+            "error": self._error,
+        }
+
+
+def _once():
+    yield True
+
+
+def _is_left(row, found):
+    """Whether something of ROW is to be tried, after it took what FOUND has."""
+    while row.value is not None:
+        result = found.get(row.question())
+        if result is None:
+            return True
+        row.take(result)
+    return False
+
+
+def _try_all(rows, found, executor, finish):
+    """Tries what is left of ROWS in EXECUTOR; calls FINISH(row, result) after each."""
+    waiting = {}
+
+    def go_on(row):
+        if _is_left(row, found):
+            waiting[executor.submit(try_out, row.question())] = row
+
+    for row in rows:
+        go_on(row)
+    while waiting:
+        done = next(concurrent.futures.as_completed(waiting))
+        row = waiting.pop(done)
+        try:
+            result = done.result()
+        except concurrent.futures.BrokenExecutor:
+            raise Error(
+                "a worker of the executor ended; what was tried until then is kept with "
+                "answers, and is not tried again"
+            ) from None
+        finish(row, result)
+        go_on(row)
+
+
+def _known(gpus):
+    """The names of GPUS.  Raises ValueError."""
+    return [phantom.environment(gpu)["MEMLAB_PHANTOM_GPU"] for gpu in gpus]
+
+
+def settings(varied):
+    """(choices, range or None) of each row of the texts VARIED.  Raises ValueError."""
+    parsed = [vary.parse_any(text) for text in varied]
+    ranges = [item for item in parsed if isinstance(item, vary.Vary)]
+    if len(ranges) > 1:
+        raise ValueError(
+            f"{ranges[0].name} and {ranges[1].name} are ranges; of one the largest value is "
+            f"searched: give the values of the other, as {ranges[1].name}=1,2,4"
+        )
+    names = [item.name for item in parsed]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name} is varied twice")
+    choices = [item for item in parsed if isinstance(item, vary.Choices)]
+    return [
+        ([(item.name, value) for item, value in zip(choices, values)], *(ranges or [None]))
+        for values in itertools.product(*(item.values for item in choices))
+    ]
+
+
+def _program(words):
+    return next((word for word in words if word.endswith(".py")), words[0])
+
+
+def _said(row, result):
+    if result["error"] is not None:
+        return f"{row.name()} failed"
+    return f"{row.name()} {'fits' if result['fits'] else 'does not fit'}"
+
+
+class _Answers:
+    """The file of tries that are done, a line of JSON each; path None: none is kept."""
+
+    def __init__(self, path):
+        self._path, self._file = path, None
+        self._known = {}
+        self._programs = {}  # path -> digest
+        self.added = self.reused = 0
+
+    def __enter__(self):
+        if self._path is None:
+            return self
+        if os.path.exists(self._path):
+            self._read()
+        self._file = open(self._path, "a")
+        return self
+
+    def __exit__(self, *exception):
+        if self._file is not None:
+            self._file.close()
+
+    def _read(self):
+        with open(self._path, "rb+") as file:
+            lines = file.read().splitlines(keepends=True)
+            for number, line in enumerate(lines, 1):
+                if not line.endswith(b"\n"):
+                    # Its writer was ended in the midst of it.
+                    file.truncate(sum(map(len, lines[:-1])))
+                    return
+                try:
+                    entry = json.loads(line)
+                    self._known[entry["key"]] = entry["result"]
+                except (ValueError, KeyError, TypeError):
+                    raise Error(
+                        f"{self._path}:{number} is no try of a sweep; give another file"
+                    ) from None
+
+    def get(self, question):
+        """The result of QUESTION, if there is one."""
+        result = self._known.get(self._key(question))
+        self.reused += result is not None
+        return result
+
+    def add(self, question, result):
+        key = self._key(question)
+        self._known[key] = result
+        self.added += 1
+        if self._file is not None:
+            entry = {"key": key, "question": question, "result": result}
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+
+    def _key(self, question):
+        """Of the question and the program's text: a changed program is tried again."""
+        path = _program(question[0])
+        if path not in self._programs:
+            try:
+                with open(path, "rb") as file:
+                    self._programs[path] = hashlib.sha256(file.read()).hexdigest()
+            except OSError:
+                self._programs[path] = ""
+        # The time limit does not change what is found.
+        text = json.dumps([question[:-1], self._programs[path]])
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,202 @@
+"""memlab.sweep and `memlab fit --table`: which settings are tried, on which GPU, by whom, and
+what is kept of it.
+
+All but one test try a program that is a function: it fits up to a batch for each GPU.
+"""
+
+import concurrent.futures
+import json
+from pathlib import Path
+
+import pytest
+from answer_shapes import check
+from on_phantom import needs_torch
+
+import memlab
+from memlab import _answers
+from memlab._cli import main
+from memlab._fit import sweep, text
+
+MIB = 1 << 20
+GIB = 1 << 30
+PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "fit_steps.py"
+WORDS = ["a.py", "--batch", "1", "--tp", "1"]
+
+
+class Program:
+    """Needs 1 GiB a sample, less with more tp; 3 is no tp.  tried: what it was asked."""
+
+    def __init__(self):
+        self.tried = []
+
+    def __call__(self, question):
+        words, _, gpu, *_ = question
+        batch, tp = int(words[2]), int(words[4])
+        self.tried.append((gpu, tp, batch))
+        keys = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
+        if tp == 3:
+            return {"fits": False, **dict.fromkeys(keys), "rank": None, "error": "no tp of 3"}
+        total = batch * GIB // tp
+        fits = total <= memlab.phantom.gpus()[gpu].total_bytes
+        figures = dict.fromkeys(keys, total if fits else None)
+        return {"fits": fits, **figures, "rank": None, "error": None}
+
+
+@pytest.fixture
+def program(monkeypatch):
+    made = Program()
+    monkeypatch.setattr(sweep, "try_out", made)
+    return made
+
+
+def swept(gpus, varied, **options):
+    answer = sweep.sweep_of(WORDS, gpus, varied, None, None, 900, **options)
+    check(answer, _answers.Sweep)
+    return answer
+
+
+def test_a_row_for_each_gpu_and_combination(program):
+    answer = swept(["t4", "l4"], ["batch=1..64", "tp=1,2"])
+    found = [(row["gpu"], row["settings"], row["largest"]) for row in answer["rows"]]
+    # 14 and 22 GiB, and twice as much.
+    assert found == [
+        ("t4", {"tp": "1"}, 14),
+        ("t4", {"tp": "2"}, 29),
+        ("l4", {"tp": "1"}, 22),
+        ("l4", {"tp": "2"}, 44),
+    ]
+    first = answer["rows"][0]
+    assert (first["vary"], first["highest"], first["fits"]) == ("batch", 64, True)
+    assert first["total_bytes"] == 14 * GIB
+    assert first["headroom_bytes"] == first["capacity_bytes"] - 14 * GIB
+    assert answer["tried"] == len(program.tried) == len(set(program.tried))
+    # Above one that does not fit nothing is tried.
+    assert max(batch for gpu, tp, batch in program.tried if (gpu, tp) == ("t4", 1)) == 16
+
+
+def test_values_alone_are_all_tried(program):
+    answer = swept(["l4"], ["tp=2,3,4"])
+    assert program.tried == [("l4", 2, 1), ("l4", 3, 1), ("l4", 4, 1)]
+    assert [row["fits"] for row in answer["rows"]] == [True, False, True]
+    assert answer["rows"][1]["error"] == "no tp of 3"
+
+
+def test_an_executor_runs_the_tries(program):
+    with concurrent.futures.ThreadPoolExecutor(3) as executor:
+        answer = swept(["t4", "l4"], ["batch=1..64", "tp=1,2,3"], executor=executor)
+    assert [row["largest"] for row in answer["rows"]] == [14, 29, None, 22, 44, None]
+    assert len(program.tried) == len(set(program.tried))
+
+
+class Losing(concurrent.futures.Executor):
+    """Loses its worker after some calls."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def submit(self, call, /, *arguments):
+        future = concurrent.futures.Future()
+        self.calls -= 1
+        if self.calls < 0:
+            future.set_exception(concurrent.futures.BrokenExecutor())
+        else:
+            future.set_result(call(*arguments))
+        return future
+
+
+def test_after_a_worker_was_lost_nothing_is_done_twice(program, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    asked = ["t4", "l4"], ["batch=1..64", "tp=1,2"]
+    with pytest.raises(memlab.Error, match="a worker of the executor ended"):
+        swept(*asked, answers=path, executor=Losing(7))
+    before = len(path.read_text().splitlines())
+    # What came back before the loss was seen is kept.
+    assert 0 < before <= 7
+    done = list(program.tried)
+    answer = swept(*asked, answers=path)
+    assert [row["largest"] for row in answer["rows"]] == [14, 29, 22, 44]
+    assert answer["reused"] == before
+    again = [item for item in program.tried[len(done) :] if item in done]
+    assert len(again) == len(done) - before
+    assert swept(*asked, answers=path)["tried"] == 0
+
+
+def test_the_line_that_was_being_written_is_written_again(program, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    swept(["l4"], ["tp=1,2"], answers=path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    assert swept(["l4"], ["tp=1,2"], answers=path)["tried"] == 1
+    assert path.read_bytes() == whole
+
+
+def test_a_changed_program_is_tried_again(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in ("first", "second"):
+        Path("a.py").write_text(words)
+        assert swept(["l4"], ["tp=1,2"], answers="done")["tried"] == 2
+    assert swept(["l4"], ["tp=1,2"], answers="done")["tried"] == 0
+
+
+def test_a_file_of_other_lines_is_refused(program, tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text("step 1\n")
+    with pytest.raises(memlab.Error, match="train.log:1 is no try of a sweep"):
+        swept(["l4"], ["tp=1,2"], answers=path)
+    assert path.read_text() == "step 1\n"
+
+
+@pytest.mark.parametrize(
+    "varied, said",
+    [
+        (["batch=1..4", "tp=1..4"], "batch and tp are ranges; .* as tp=1,2,4"),
+        (["tp=1,2", "tp=4,8"], "tp is varied twice"),
+        (["tp=1,"], "is not a range"),
+    ],
+)
+def test_settings_that_are_none_are_refused(varied, said):
+    with pytest.raises(ValueError, match=said):
+        swept(["l4"], varied)
+
+
+def test_the_table_has_a_line_for_each_row(program):
+    lines = list(text.table(swept(["t4"], ["batch=1..64", "tp=2,3"])))
+    assert [line.split() for line in lines[:3]] == [
+        ["GPU", "tp", "batch", "peak", "in", "all", "left"],
+        ["t4", "2", "29", "fits", "14.5", "GiB", "14.5", "GiB", "82.0", "MiB"],
+        ["t4", "3", "-", "failed"],
+    ]
+    assert lines[3:] == [
+        "batch is the largest value that fits.",
+        "t4 tp=3 failed for another reason than memory: no tp of 3",
+        "Runs: 11; known before: 0.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--jobs", "2"], "--jobs and --answers are for a table: add --table"),
+        (["--gpu", "l4,abacus"], "unknown GPU 'abacus'"),
+        (["--vary", "a=1..2", "--vary", "b=1..2"], "a and b are ranges"),
+    ],
+)
+def test_wrong_usage(words, said, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main.main(["fit", *words, str(PROGRAM)])
+    assert exit.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@needs_torch
+def test_a_pool_of_processes_tries_a_program(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--vary", "BATCH=100,30000", "--gpu", "l4", "--jobs", "2", "--answers", "done"]
+    assert main.main(["fit", *words, "--json", str(PROGRAM), "end"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    few, many = answer["rows"]
+    # A weight, two of Adam, a gradient, two temporaries, all of 64 MiB, and the inputs.
+    assert few["allocated_peak_bytes"] == (6 * 64 + 100) * MIB
+    assert (few["fits"], many["fits"], many["total_bytes"]) == (True, False, None)
+    assert main.main(["fit", *words, str(PROGRAM), "end"]) == 0
+    assert "Runs: 0; known before: 2." in capsys.readouterr().out

@@ -1,0 +1,220 @@
+"""memlab fit --world-size: ranks that run alone take what ranks take that talk to each other,
+and of a large world what is worked out by hand.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from amounts import amount
+from answer_shapes import check
+from on_phantom import needs_torch
+
+from memlab import _answers
+from memlab._cli import main
+from memlab._fit import text, world
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "tests" / "programs" / "world.py"
+# Of tests/programs/world.py, in bytes: four layers of 1024 squared.
+PARAMETERS = 4 * 1024 * 1024 * 4
+FIGURES = ("rank", "allocated_peak_bytes", "reserved_peak_bytes", "outside_bytes")
+# With their ranks, by what they show first: in CI but the first of them.
+KINDS = [
+    ("fsdp2", 2), ("pp_1f1b", 2), ("ddp", 2), ("tp", 2), ("zero", 2), ("cp", 2), ("ep", 2),
+    ("hsdp", 4), ("fsdp1", 2), ("ddp_view", 2), ("pp_gpipe", 2),
+]  # fmt: skip
+
+
+def fit_json(capsys, *words):
+    """The answer of `memlab fit --json WORDS`."""
+    status = main.main(["fit", "--json", *map(str, words)])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    answer = json.loads(said.out)
+    check(answer, _answers.FitAnswer)
+    return answer
+
+
+def figures(answer):
+    return [[item[name] for name in FIGURES] for item in answer["devices"]]
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, ranks", KINDS[: amount("WORLD_KINDS", 1)])
+def test_alone_a_rank_takes_what_it_takes_among_others(kind, ranks, capsys):
+    all_of_them = ",".join(map(str, range(ranks)))
+    alone = fit_json(capsys, "--world-size", ranks, "--ranks", all_of_them, PROGRAM, kind)
+    talking = fit_json(capsys, "torchrun", "--nproc-per-node", ranks, PROGRAM, kind)
+    assert figures(alone) == figures(talking)
+    assert talking["world"] is None
+
+
+@needs_torch
+@pytest.mark.parametrize("size", [64, 1024])
+def test_of_a_large_world_a_rank_has_its_share(size, capsys):
+    answer = fit_json(
+        capsys,
+        *("--world-size", size, "--ranks", size - 1),
+        *("torchrun", "--nproc-per-node", 8, "--nnodes", size // 8, PROGRAM, "fsdp2"),
+    )
+    [device] = answer["devices"]
+    assert (device["rank"], device["device"]) == (size - 1, 7)
+    assert answer["world"] == {
+        "size": size,
+        "nodes": size // 8,
+        "ranks": [{"rank": size - 1, "reason": "asked for"}],
+        "decides": size - 1,
+    }
+    shares = device["by_category"]
+    assert shares["parameter"] == PARAMETERS // size
+    # AdamW's two.
+    assert shares["optimizer_state"] == 2 * PARAMETERS // size
+    assert "is extrapolated to" in answer["notes"][-1]
+
+
+@needs_torch
+@pytest.mark.slow
+def test_a_stage_is_fed_with_the_shapes_of_the_one_before(capsys):
+    """The second of two: before it the first runs, which was not asked for."""
+    answer = fit_json(
+        capsys, "--world-size", 2, "--ranks", 1, "--steps", 3, PROGRAM, "pp_inferred"
+    )
+    [device] = answer["devices"]
+    # Layers 2 and 3, whose inputs are 1024 and 64 wider each, and their biases.
+    expected = sum(4 * (wide + 1) * (wide + 64) for wide in (1024 + 128, 1024 + 192))
+    # Blocks of the allocator are multiples of 512 bytes.
+    assert expected <= device["by_category"]["parameter"] <= expected + 4 * 512
+
+
+OBJECTS = """
+import os, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group(BACKEND)
+rank, ranks = dist.get_rank(), dist.get_world_size()
+first = rank == 0
+
+def same(found, expected):
+    assert found == expected, (found, expected)
+
+gathered = [None] * ranks
+dist.all_gather_object(gathered, {"rank": rank})
+same(gathered, [{"rank": rank}] * ranks)
+said = [{"seed": 7, "rank": rank}, "run"] if first else [None, None]
+dist.broadcast_object_list(said, src=0)
+same(said, [{"seed": 7, "rank": 0}, "run"])
+part = [None]
+dist.scatter_object_list(part, list("abcdefgh") if first else None, src=0)
+same(part, ["abcdefgh"[rank]])
+to_first = [None] * ranks if first else None
+dist.gather_object("mine", to_first, dst=0)
+same(to_first, ["mine"] * ranks if first else None)
+dist.barrier()
+if BACKEND == "gloo":
+    dist.monitored_barrier()
+if not first:
+    before = [None]
+    dist.recv_object_list(before, src=rank - 1)
+    same(before, [rank - 1])
+if rank < ranks - 1:
+    dist.send_object_list([rank], dst=rank + 1)
+# What each says in the store, and who waits there for all.
+store = dist.distributed_c10d._get_default_store()
+store.set(f"host/{rank}", f"host of {rank}")
+same(store.get(f"host/{ranks - 1}"), f"host of {rank}".encode())
+store.add("came", 1)
+assert store.add("came", 0) == ranks
+pair = rank // 2 * 2
+pairs = [dist.new_group([i, i + 1]) for i in range(0, ranks, 2)]
+same(dist.get_process_group_ranks(pairs[rank // 2]), [pair, pair + 1])
+one = torch.nn.Parameter(torch.ones(1, device="cuda"))
+one.grad = torch.ones(1, device="cuda")
+torch.optim.SGD([one]).step()
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["cpu:gloo,cuda:nccl", "gloo"])
+def test_what_one_rank_says_the_others_hear(backend, tmp_path, capsys):
+    """Rank 2 runs after 0, whose words it has, and 1, from which it receives."""
+    script = tmp_path / "train.py"
+    script.write_text(OBJECTS.replace("BACKEND", repr(backend)))
+    answer = fit_json(capsys, "--world-size", 8, "--ranks", 2, script)
+    assert [item["rank"] for item in answer["devices"]] == [2]
+
+
+@needs_torch
+def test_a_program_that_makes_no_process_group_is_told(capsys):
+    program = PROGRAM.parent / "fit_steps.py"
+    assert main.main(["fit", "--world-size", "4", str(program), "end"]) == 1
+    said = capsys.readouterr().err
+    assert "fit_steps.py never made a process group" in said
+    assert "rank 3" not in said
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--nodes", "2"], "--nodes needs --world-size"),
+        (["--ranks", "0"], "--ranks needs --world-size"),
+        (["--world-size", "4", "--devices", "2"], "exclude each other"),
+        (["--world-size", "64", "--nodes", "7"], "64 ranks do not divide into 7 nodes"),
+        (["--world-size", "12"], "12 ranks are not nodes of 8: give the number of nodes"),
+        (["--world-size", "64", "--nodes", "1"], "are 64 of a node; at most 16: give more"),
+        (["--world-size", "64", "--ranks", "64"], "rank 64 is not in a world of 64"),
+        (["--world-size", "64", "--ranks", "0-3"], "'0-3' are not ranks; write for example"),
+    ],
+)
+def test_worlds_that_are_none_are_refused(words, said, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main.main(["fit", *words, str(PROGRAM), "ddp"])
+    assert exit.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_node_has_the_ranks_that_torchrun_starts():
+    words = ["torchrun", "--nproc-per-node=4", "a.py"]
+    around = world.of(16, None, None, words)
+    assert (around.nodes, around.local) == (4, 4)
+    found = around.variables(7)
+    names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    assert [found[name] for name in names] == ["7", "3", "1", "16", "4"]
+    assert world.of(4, None, None, ["a.py"]).nodes == 1
+    assert world.of(None, None, None, ["a.py"]) is None
+
+
+def test_one_rank_of_each_kind_is_run():
+    around = world.of(16, None, None, ["a.py"])
+    assert around.first() == {0: "the first"}
+    told = {"stages": [[0, 8]], "meshes": [[[2, 4, 2], ["pp", "dp", "tp"]]]}
+    assert around.others(told) == {
+        8: "stage 1 of 2",
+        7: "in the middle",
+        15: "the last",
+        1: "the last along tp",
+        6: "the last along dp",
+    }
+    asked = world.of(16, None, [9, 3], ["a.py"])
+    assert asked.first() == {3: "asked for", 9: "asked for"}
+    assert asked.others(told) == {}
+
+
+def test_the_table_says_which_rank_decides():
+    def device(rank, left):
+        return {
+            "rank": rank, "device": rank, "allocated_peak_bytes": 1 << 30,
+            "reserved_peak_bytes": 2 << 30, "total_bytes": 3 << 30, "headroom_bytes": left,
+        }  # fmt: skip
+
+    ranks = [{"rank": 0, "reason": "the first"}, {"rank": 7, "reason": "the last"}]
+    answer = {
+        "world": {"size": 8, "nodes": 1, "ranks": ranks, "decides": 7},
+        "devices": [device(0, 1 << 30), device(7, -(1 << 20))],
+    }
+    title, _, first, last, decides = text._ranks(answer)
+    assert title == "Ranks that were run, each alone, of 8 on 1 node"
+    assert first.split()[-4:] == ["1.00", "GiB", "the", "first"]
+    assert last.split()[-4:] == ["-1.00", "MiB", "the", "last"]
+    assert decides == "Rank 7 decides: it has the least left."

@@ -1,0 +1,208 @@
+"""A program of many ranks, in one of the ways that torch offers to spread a model.
+
+    torchrun --nproc-per-node 2 world.py fsdp2
+    memlab fit --world-size 1024 world.py fsdp2
+
+Layers of WIDTH squared are trained with AdamW for three steps.
+"""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+WIDTH, LAYERS, BATCH = 1024, 4, 64
+
+
+def model():
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
+
+
+def ddp(layers):
+    return nn.parallel.DistributedDataParallel(layers)
+
+
+def ddp_view(layers):
+    return nn.parallel.DistributedDataParallel(layers, gradient_as_bucket_view=True)
+
+
+def fsdp1(layers):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    return FullyShardedDataParallel(
+        layers,
+        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+        device_id=torch.cuda.current_device(),
+    )
+
+
+def fsdp2(layers, mesh=None):
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(layers, mesh=mesh)
+
+
+def hsdp(layers):
+    """A mesh of two dimensions: copies of shards."""
+    ranks = dist.get_world_size()
+    shards = min(8, ranks // 2)
+    mesh = dist.device_mesh.init_device_mesh(
+        "cuda", (ranks // shards, shards), mesh_dim_names=("replicate", "shard")
+    )
+    return fsdp2(layers, mesh)
+
+
+def tp(layers):
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    mesh = dist.device_mesh.init_device_mesh("cuda", (dist.get_world_size(),))
+    ways = [ColwiseParallel, RowwiseParallel]
+    plan = {str(i): ways[i % 2]() for i in range(LAYERS)}
+    return parallelize_module(layers, mesh, plan)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.queries, self.keys, self.values = (
+            nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(3)
+        )
+
+    def forward(self, x):
+        q, k, v = (
+            layer(x).unflatten(-1, (-1, 64)).transpose(1, 2).bfloat16()
+            for layer in (self.queries, self.keys, self.values)
+        )
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return y.float().transpose(1, 2).flatten(2)
+
+
+def cp(layers):
+    """The sequence is shared; keys and values go around."""
+    return nn.Sequential(Attention().cuda(), layers)
+
+
+class Experts(nn.Module):
+    """Each rank has one expert; rows are sent to them and come back."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(WIDTH, dist.get_world_size())
+        self.expert = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        from torch.distributed.nn.functional import all_to_all_single
+
+        x = x * self.gate(x).softmax(-1).amax(-1, keepdim=True)
+        there = all_to_all_single(torch.empty_like(x), x)
+        return all_to_all_single(torch.empty_like(x), self.expert(there))
+
+
+def ep(layers):
+    return nn.Sequential(ddp(layers), Experts().cuda())
+
+
+def zero(layers):
+    return ddp(layers)
+
+
+def optimizer_of(kind, layers):
+    if kind == "zero":
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        return ZeroRedundancyOptimizer(layers.parameters(), torch.optim.AdamW)
+    return torch.optim.AdamW(layers.parameters(), foreach=None if kind != "tp" else False)
+
+
+def step_alone(kind, layers):
+    inputs = torch.randn(BATCH, WIDTH, device="cuda")
+    layers(inputs).square().mean().backward()
+
+
+def step_shared(kind, layers):
+    """With a sequence of which each rank has its part."""
+    from torch.distributed.tensor.experimental import context_parallel
+
+    ranks = dist.get_world_size()
+    mesh = dist.device_mesh.init_device_mesh("cuda", (ranks,))
+    inputs = torch.randn(1, 256 * ranks, WIDTH, device="cuda")
+    with context_parallel(mesh, buffers=[inputs], buffer_seq_dims=[1]):
+        layers(inputs).square().mean().backward()
+
+
+class Pipeline:
+    """A stage of a pipeline and its schedule.  shapes: the stage's inputs are given; else
+    the stage before sends what it found."""
+
+    def __init__(self, schedule, shapes):
+        from torch.distributed import pipelining
+
+        self.rank, ranks = dist.get_rank(), dist.get_world_size()
+        # Unlike each other, so that shapes of one stage do not serve another.
+        layers = nn.Sequential(
+            *(nn.Linear(WIDTH + 64 * i, WIDTH + 64 * (i + 1)) for i in range(2 * ranks))
+        )[2 * self.rank : 2 * self.rank + 2].cuda()
+        self.layers, self.last = layers, self.rank == ranks - 1
+        given = {}
+        if shapes:
+            rows = BATCH // 4
+            given["input_args"] = (torch.empty(rows, layers[0].in_features, device="meta"),)
+            given["output_args"] = (torch.empty(rows, layers[1].out_features, device="meta"),)
+        device = torch.device("cuda", torch.cuda.current_device())
+        stage = pipelining.PipelineStage(layers, self.rank, ranks, device, **given)
+        self.schedule = getattr(pipelining, schedule)(
+            stage, n_microbatches=4, loss_fn=lambda y, target: y.square().mean()
+        )
+
+    def parameters(self):
+        return self.layers.parameters()
+
+    def step(self):
+        inputs = torch.randn(BATCH, WIDTH, device="cuda")
+        if self.rank == 0:
+            self.schedule.step(inputs)
+        elif self.last:
+            self.schedule.step(target=torch.empty(BATCH, 1, device="cuda"))
+        else:
+            self.schedule.step()
+
+
+def pp_gpipe(layers):
+    return Pipeline("ScheduleGPipe", shapes=True)
+
+
+def pp_1f1b(layers):
+    return Pipeline("Schedule1F1B", shapes=True)
+
+
+def pp_inferred(layers):
+    return Pipeline("Schedule1F1B", shapes=False)
+
+
+def train(kind):
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
+    layers = globals()[kind](None if kind.startswith("pp") else model().cuda())
+    optimizer = optimizer_of(kind, layers)
+    step = step_shared if kind == "cp" else step_alone
+    for _ in range(3):
+        if isinstance(layers, Pipeline):
+            layers.step()
+        else:
+            step(kind, layers)
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    train(sys.argv[1])
