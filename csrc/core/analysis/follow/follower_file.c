@@ -44,6 +44,9 @@ look_at(ml_follower *live, uint64_t offset)
         live->info.damaged_chunks++;
         return 0;
     }
+    if (mlab_lane_of(live->reader, &header) > ML_MLAB_LANES) {
+        return 0;
+    }
     if (ml_grow((void **)&live->queue, &live->queue_capacity, live->queue_count + 1,
                 sizeof(*live->queue)) < 0) {
         return ML_ENOMEM;

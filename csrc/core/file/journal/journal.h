@@ -45,6 +45,10 @@ typedef struct ml_journal_port {
 typedef struct ml_journal_options {
     const char *path;
     uint64_t limit_bytes; /* of the file; UINT64_MAX: none */
+    /* At the limit, the first part is dropped.  KEPT_STEPS: earlier, too, but the newest
+     * steps stay, as far as three quarters of the limit hold them; 0: only then. */
+    bool keeps_last;
+    uint64_t kept_steps;
     int device;           /* -1: all */
     uint32_t keys;        /* ML_KEY_* of the running torch */
     bool uses;            /* last uses of blocks are wanted */
@@ -92,6 +96,9 @@ void ml_journal_start_segment(ml_journal *journal, int device,
                               const ml_segment *segment);
 void ml_journal_start_block(ml_journal *journal, int device, const ml_block *block);
 void ml_journal_started(ml_journal *journal, int device);
+/* Every device's start is written: the first part of the file may be dropped from now
+ * on. */
+void ml_journal_began(ml_journal *journal);
 void ml_journal_setting(ml_journal *journal, const char *key, char kind,
                         int64_t integer, double real, const char *text,
                         const uint64_t *divisions);
