@@ -44,7 +44,9 @@ look_at(ml_follower *live, uint64_t offset)
         live->info.damaged_chunks++;
         return 0;
     }
-    if (mlab_lane_of(live->reader, &header) > ML_MLAB_LANES) {
+    unsigned lane = mlab_lane_of(live->reader, &header);
+    if (lane > ML_MLAB_LANES || header.index < live->reader->trim_lanes[lane].chunk) {
+        /* Of a start, which was read, or of the part that was dropped. */
         return 0;
     }
     if (ml_grow((void **)&live->queue, &live->queue_capacity, live->queue_count + 1,
@@ -54,7 +56,7 @@ look_at(ml_follower *live, uint64_t offset)
     live->queue[live->queue_count++] =
         (follower_chunk){.offset = offset,
                          .index = header.index,
-                         .lane = mlab_lane_of(live->reader, &header)};
+                         .lane = lane};
     return 0;
 }
 

@@ -142,6 +142,9 @@ enum mlab_piece mlab_piece_of(const mlab_reader *reader, const ml_chunk *header,
                               uint32_t chunk_bytes);
 /* The lane of the file that CHUNK names; MLAB_NO_LANE for none. */
 unsigned mlab_lane_of(const mlab_reader *reader, const ml_chunk *chunk);
+/* Reads the start that a file has whose first part was dropped.  0 or ML_ENOMEM. */
+int mlab_read_start(mlab_reader *reader, const ml_mlab_input *input,
+                    uint32_t chunk_bytes);
 /* LANE is number NUMBER, of which the file's start tells where it goes on.  0 or
  * ML_ENOMEM. */
 int mlab_begin_lane(mlab_reader *reader, mlab_lane *lane, unsigned number);

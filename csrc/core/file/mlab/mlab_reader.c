@@ -314,19 +314,40 @@ first_of(const listing *list, unsigned number)
     return at;
 }
 
+static int
+read_start(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
+           void *buffer)
+{
+    size_t next = first_of(list, MLAB_START_DEFINITIONS);
+    int result =
+        read_lane(reader, input, list, &next, NULL, MLAB_START_DEFINITIONS, buffer);
+    return result < 0 ? result
+                      : read_lane(reader, input, list, &next, NULL, MLAB_START_CONTROL,
+                                  buffer);
+}
+
+int
+mlab_read_start(mlab_reader *reader, const ml_mlab_input *input, uint32_t chunk_bytes)
+{
+    listing list = {0};
+    void *buffer = ml_alloc(chunk_bytes);
+    int result = buffer != NULL ? list_chunks(reader, input, chunk_bytes, &list)
+                                : ML_ENOMEM;
+    if (result == 0) {
+        result = read_start(reader, input, &list, buffer);
+    }
+    ml_free(list.items);
+    ml_free(buffer);
+    return result;
+}
+
 /* The control lane comes first: it tells where the others' valid events begin. */
 static int
 read_lanes(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
            const ml_mlab_header *header, void *buffer)
 {
-    size_t next = first_of(list, MLAB_START_DEFINITIONS);
-    int result =
-        read_lane(reader, input, list, &next, NULL, MLAB_START_DEFINITIONS, buffer);
-    if (result == 0) {
-        result =
-            read_lane(reader, input, list, &next, NULL, MLAB_START_CONTROL, buffer);
-    }
-    next = first_of(list, ML_MLAB_LANES);
+    int result = read_start(reader, input, list, buffer);
+    size_t next = first_of(list, ML_MLAB_LANES);
     if (result == 0) {
         result = read_lane(reader, input, list, &next, &header->lanes[ML_MLAB_LANES],
                            ML_MLAB_LANES, buffer);
