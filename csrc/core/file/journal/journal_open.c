@@ -73,7 +73,10 @@ discard(ml_journal *journal)
     pthread_cond_destroy(&journal->wake);
     pthread_cond_destroy(&journal->refilled);
     pthread_mutex_destroy(&journal->mutex);
-    ml_trimmer_free(journal->trimmer);
+    if (!journal->forked) {
+        /* In a child it may be half changed by the thread, which is the parent's. */
+        ml_trimmer_free(journal->trimmer);
+    }
     ml_free(journal->path);
     ml_free(journal);
 }

@@ -31,6 +31,7 @@ trim_free(ml_trim *trim)
     for (unsigned i = 0; i < ML_DEVICE_MAX; i++) {
         ml_ledger_free(trim->devices[i].ledger);
         ml_free(trim->devices[i].gaps);
+        ml_free(trim->devices[i].marks);
     }
     ml_buffer_fini(&trim->records);
     ml_free(trim->buffer);
@@ -233,6 +234,8 @@ visit_chunks(ml_journal *journal, unsigned lane,
         ml_packed_other record;
         result = ml_journal_file_read(&journal->file, chunks[i].offset, trim->buffer,
                                       &reader, &header);
+        /* The callback goes on meanwhile. */
+        ml_journal_refill(journal, ML_JOURNAL_READY_LEAST);
         uint64_t number = numbered ? chunks[i].first : ML_TRIM_OF_START;
         while (result == 0 && ml_chunk_next(&reader, &event, &record) > 0) {
             if (!numbered || number >= from) {

@@ -156,10 +156,16 @@ trim_follow(ml_trim *trim, unsigned number, ml_chunk_reader *chunk,
     while ((found = ml_chunk_next(chunk, &event, &other)) > 0) {
         if (found == ML_PACKED_EVENT && lane->events++ >= device->start.events) {
             device->ticks = event.time;
+            device->followed++;
             lane->gone++;
             ml_ledger_follow(device->ledger, &event);
         }
     }
+    if (ml_grow((void **)&device->marks, &device->mark_capacity, device->mark_count + 1,
+                sizeof(*device->marks)) < 0) {
+        return ML_ENOMEM;
+    }
+    device->marks[device->mark_count++] = (trim_mark){device->followed, device->ticks};
     lane->chunk++;
     return found;
 }
@@ -183,16 +189,41 @@ trim_last_ticks(const ml_trim *trim)
     return last;
 }
 
+/* Whether a block holds ADDR now; *BIRTH is as for a visitor of the ledger. */
+static bool
+find_live(const trim_device *device, uint64_t addr, uint64_t *birth)
+{
+    ml_ledger_place place;
+    if (device->ledger == NULL || !ml_ledger_locate(device->ledger, addr, &place)) {
+        return false;
+    }
+    *birth = place.birth;
+    return place.block.state != ML_BLOCK_INACTIVE;
+}
+
+bool
+trim_lives_since(const ml_trim *trim, unsigned number, uint64_t addr, uint64_t ticks)
+{
+    const trim_device *device = &trim->devices[number];
+    uint64_t birth;
+    size_t at;
+    if (!find_live(device, addr, &birth)) {
+        return false;
+    }
+    ML_SEARCH(at, device->mark_count, device->marks[at].followed <= birth);
+    return birth == ML_BEFORE_EVENTS ||
+           (at < device->mark_count && device->marks[at].ticks <= ticks);
+}
+
 bool
 trim_lives(const ml_trim *trim, unsigned number, uint64_t addr, uint64_t events)
 {
     const trim_device *device = &trim->devices[number];
-    ml_ledger_place place;
-    if (device->ledger == NULL || !ml_ledger_locate(device->ledger, addr, &place) ||
-        place.block.state == ML_BLOCK_INACTIVE) {
+    uint64_t birth;
+    if (!find_live(device, addr, &birth)) {
         return false;
     }
-    if (place.birth == ML_BEFORE_EVENTS) {
+    if (birth == ML_BEFORE_EVENTS) {
         return true;
     }
     /* The ledger counts the events that it followed. */
@@ -201,7 +232,7 @@ trim_lives(const ml_trim *trim, unsigned number, uint64_t addr, uint64_t events)
         missing = device->gaps[i].missing;
     }
     uint64_t since = events > device->start.events ? events - device->start.events : 0;
-    return place.birth + missing < since;
+    return birth + missing < since;
 }
 
 /* ---- The new start ---- */

@@ -23,6 +23,12 @@ typedef struct trim_gap {
     uint64_t missing; /* of these, since the start */
 } trim_gap;
 
+/* Where a followed chunk of a device ends. */
+typedef struct trim_mark {
+    uint64_t followed; /* events of the device by then */
+    uint64_t ticks;
+} trim_mark;
+
 /* A device's memory, from the start that the file has to the new one. */
 typedef struct trim_device {
     ml_mlab_start start;
@@ -32,6 +38,10 @@ typedef struct trim_device {
     trim_gap *gaps;    /* owned */
     size_t gap_count;
     size_t gap_capacity;
+    trim_mark *marks; /* owned */
+    size_t mark_count;
+    size_t mark_capacity;
+    uint64_t followed; /* events */
     uint64_t ticks; /* of the last event followed; 0: none */
 } trim_device;
 
@@ -78,6 +88,10 @@ uint64_t trim_events(const ml_trim *trim, unsigned device);
 uint64_t trim_last_ticks(const ml_trim *trim);
 /* Whether the block that held ADDR after EVENTS of DEVICE is there at the new start. */
 bool trim_lives(const ml_trim *trim, unsigned device, uint64_t addr, uint64_t events);
+/* The same of a block that held ADDR at TICKS; false, too, if it is not known whether it
+ * was the same block. */
+bool trim_lives_since(const ml_trim *trim, unsigned device, uint64_t addr,
+                      uint64_t ticks);
 /* Writes the devices' memory. */
 void trim_put_memory(ml_journal *journal);
 

@@ -175,6 +175,10 @@ subject_of(const ml_packed_other *record, uint64_t *key)
             return false;
         }
         memcpy(&note, record->bytes, sizeof(note));
+        if (note.kind == ML_NOTE_HOLDER) {
+            *key = 7 * ml_hash_u64(note.values[0]) ^ (uint64_t)note.device;
+            return true;
+        }
         bool region =
             note.kind == ML_NOTE_REGION_BEGIN || note.kind == ML_NOTE_REGION_END;
         *key = ml_hash_u64(note.values[0]) ^ region;
@@ -236,7 +240,10 @@ keeps_note(ml_trim *trim, const ml_packed_other *record, bool last)
         trim->dropped.first_step = note.values[0];
     }
     bool open = note.kind == ML_NOTE_PHASE_BEGIN || note.kind == ML_NOTE_REGION_BEGIN;
-    return note.kind == ML_NOTE_PROGRAM || (open && last);
+    bool held = note.kind == ML_NOTE_HOLDER && last && note.device >= 0 &&
+                note.device < ML_DEVICE_MAX &&
+                trim_lives_since(trim, (unsigned)note.device, note.values[0], note.time);
+    return note.kind == ML_NOTE_PROGRAM || (open && last) || held;
 }
 
 static void

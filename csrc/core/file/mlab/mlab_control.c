@@ -366,12 +366,17 @@ take_trim(mlab_reader *reader, const ml_mlab_trim *record)
 static int
 take_trim_lane(mlab_reader *reader, const ml_mlab_trim_lane *record)
 {
-    if (record->lane > ML_MLAB_LANES || record->missing > record->gone ||
-        record->gone > record->events) {
+    bool known = record->lane <= ML_MLAB_LANES && record->missing <= record->gone &&
+                 record->gone <= record->events;
+    for (size_t i = 0; i < sizeof(record->peaks) / sizeof(record->peaks[0]); i++) {
+        known = known && record->peaks[i] <= ML_SIZE_MOST;
+    }
+    if (!known) {
         return leave_out(reader);
     }
-    reader->trim_lanes[record->lane] = *record;
-    reader->info->gone_events += record->gone;
+    ml_mlab_trim_lane *lane = &reader->trim_lanes[record->lane];
+    reader->info->gone_events += record->gone - lane->gone;
+    *lane = *record;
     return 0;
 }
 
