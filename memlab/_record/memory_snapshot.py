@@ -156,7 +156,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
             check_count(max_file_bytes, 1, "max_file_bytes")
             # A higher limit is no limit.
             max_file_bytes = min(int(max_file_bytes), _MOST_BYTES)
-        kept_steps = None
+        kept_steps = 0
         if keep_last is not None:
             if max_file_bytes is not None:
                 raise ValueError(

@@ -197,7 +197,6 @@ begin(ml_window *window)
     }
     if (window->journal != NULL) {
         ml_journal_port_origins(&feed->port);
-        ml_journal_began(window->journal);
     }
     atomic_store(&window->begun, true);
     return 0;
@@ -307,7 +306,6 @@ open_file(ml_window *window, const ml_window_options *options)
     ml_journal_options how = {
         .path = options->file,
         .limit_bytes = options->file_bytes,
-        .keeps_last = options->keeps_last,
         .kept_steps = options->kept_steps,
         .device = options->device,
         .keys = options->keys,

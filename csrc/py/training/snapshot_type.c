@@ -108,8 +108,7 @@ parse_file(PyObject *file, PyObject *max_bytes, PyObject *kept_steps, PyObject *
             return -1;
         }
     }
-    options->keeps_last = kept_steps != Py_None;
-    if (options->keeps_last) {
+    if (kept_steps != NULL) {
         options->kept_steps = PyLong_AsUnsignedLongLong(kept_steps);
         if (PyErr_Occurred()) {
             return -1;
@@ -151,12 +150,12 @@ static int
 parse_options(PyObject *args, PyObject *kwargs, const char *format, const char **source,
               ml_window_options *options, PyObject **path)
 {
-    static char *keywords[] = {"source", "max_entries", "context", "native",
-                               "events", "device",      "file",    "max_file_bytes",
-                               "keys",   "place",       "uses",    "skipped",
+    static char *keywords[] = {"source",     "max_entries", "context", "native",
+                               "events",     "device",      "file",    "max_file_bytes",
+                               "keys",       "place",       "uses",    "skipped",
                                "kept_steps", NULL};
     PyObject *max_entries, *context, *file = Py_None, *max_file_bytes = Py_None;
-    PyObject *place = Py_None, *skipped = NULL, *kept_steps = Py_None;
+    PyObject *place = Py_None, *skipped = NULL, *kept_steps = NULL;
     int native, events, uses = 0;
     unsigned int keys = 0;
     *options = (ml_window_options){0};
@@ -192,14 +191,15 @@ PyDoc_STRVAR(
     begin_doc,
     "_begin($self, source, max_entries, context, native, events, device, file=None,\n"
     "       max_file_bytes=None, keys=0, place=None, uses=False, skipped=(),\n"
-    "       kept_steps=None)\n--\n\n"
+    "       kept_steps=0)\n--\n\n"
     "Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
     "device; context None, 'state', 'alloc' or 'all'. file is a path that is written\n"
     "meanwhile, up to max_file_bytes; place (world_size, rank, local_rank); uses: "
     "whether\n"
     "the last use of each block is kept; skipped: actions whose events do not count\n"
-    "in max_entries; kept_steps: the first part of the file is dropped, but these newest\n"
-    "steps, or 0 for what fits, stay. Raises memlab.Error naming the cause, "
+    "in max_entries; kept_steps: 0, or the newest steps that stay when the first part "
+    "of\n"
+    "the file is dropped at its limit. Raises memlab.Error naming the cause, "
     "RuntimeError\n"
     "for a context, ValueError for a number that makes no sense, MemoryError.");
 
@@ -259,7 +259,7 @@ PyDoc_STRVAR(
     "file=None,\n"
     "           max_file_bytes=None, keys=0, place=None, uses=False, "
     "skipped=(),\n"
-    "           kept_steps=None)\n--\n\n"
+    "           kept_steps=0)\n--\n\n"
     "Changes what is recorded from here on; what was recorded stays. Raises as _begin "
     "does.");
 

@@ -23,8 +23,7 @@ begin(ml_follower *live, ml_read_error *error)
     mlab_take_header(live->reader, &live->header, live->input.bytes);
     live->scanned = live->header.chunk_bytes;
     if (live->reader->trims != 0) {
-        result =
-            mlab_read_start(live->reader, &live->input, live->header.chunk_bytes);
+        result = mlab_read_start(live->reader, &live->input, live->header.chunk_bytes);
     }
     for (unsigned i = 0; i <= ML_MLAB_LANES && result == 0; i++) {
         live->lanes[i].next = live->reader->trim_lanes[i].chunk;

@@ -54,9 +54,7 @@ look_at(ml_follower *live, uint64_t offset)
         return ML_ENOMEM;
     }
     live->queue[live->queue_count++] =
-        (follower_chunk){.offset = offset,
-                         .index = header.index,
-                         .lane = lane};
+        (follower_chunk){.offset = offset, .index = header.index, .lane = lane};
     return 0;
 }
 

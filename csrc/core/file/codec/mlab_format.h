@@ -287,8 +287,8 @@ typedef struct ml_mlab_trim_lane {
     uint64_t events;  /* of the lane, before the first that counts */
     uint64_t dropped; /* of these, not stored */
     /* Of a device, since its first start. */
-    uint64_t gone;    /* events, stored or not */
-    uint64_t missing; /* of these, those not in the memory of this start */
+    uint64_t gone;     /* events, stored or not */
+    uint64_t missing;  /* of these, those not in the memory of this start */
     uint64_t peaks[4]; /* highest allocated, active, requested and reserved bytes */
 } ml_mlab_trim_lane;
 

@@ -78,10 +78,10 @@ struct ml_journal {
     size_t origin_lines; /* the single writer's count */
     ml_journal_lane lanes[ML_JOURNAL_LANES];
     /* Guarded by port->control. */
-    uint64_t clock_ticks;  /* of the last anchor */
+    uint64_t clock_ticks;   /* of the last anchor */
     _Atomic uint64_t steps; /* notes of steps */
-    _Atomic bool started;  /* every start that the file gets is complete */
-    ml_trimmer *trimmer;   /* owned; the thread's; NULL: the first part stays */
+    _Atomic bool started;   /* every start that the file gets is complete */
+    ml_trimmer *trimmer;    /* owned; the thread's; NULL: the first part stays */
 
     _Atomic int slots[ML_JOURNAL_SLOTS]; /* enum ml_journal_slot */
     uint64_t offsets[ML_JOURNAL_SLOTS];  /* in the file; the thread's, like the next */

@@ -150,7 +150,7 @@ before_kept_steps(const ml_journal *journal)
     const ml_trimmer *trimmer = journal->trimmer;
     uint64_t steps = atomic_load(&journal->steps);
     size_t count = 0;
-    if (trimmer->kept_steps == 0 || steps <= trimmer->kept_steps) {
+    if (steps <= trimmer->kept_steps) {
         return 0;
     }
     ML_SEARCH(count, trimmer->chunk_count,
@@ -249,9 +249,9 @@ visit_chunks(ml_journal *journal, unsigned lane,
 }
 
 int
-trim_visit(ml_journal *journal, int (*visit)(ml_journal *journal,
-                                             const ml_packed_other *record,
-                                             uint64_t number, uint64_t chunk))
+trim_visit(ml_journal *journal,
+           int (*visit)(ml_journal *journal, const ml_packed_other *record,
+                        uint64_t number, uint64_t chunk))
 {
     int result = journal->trimmer->trims != 0
                      ? visit_chunks(journal, ML_JOURNAL_START_CONTROL, visit)
@@ -326,7 +326,8 @@ trim_make_room(ml_journal *journal)
     for (unsigned i = 1; i < ML_JOURNAL_SLOTS && !ready; i++) {
         ready = atomic_load(&journal->slots[i]) == ML_SLOT_READY;
     }
-    return ready && !atomic_load(&journal->stopped) && (result == 0 || result == ML_ELIMIT);
+    return ready && !atomic_load(&journal->stopped) &&
+           (result == 0 || result == ML_ELIMIT);
 }
 
 void

@@ -15,8 +15,7 @@
 struct ml_journal;
 typedef struct ml_trimmer ml_trimmer;
 
-/* For JOURNAL.  KEPT_STEPS: the newest steps that stay; 0: as many as the limit of the
- * file's size allows.  NULL: no memory. */
+/* KEPT_STEPS as in ml_journal_options.  NULL: no memory. */
 ml_trimmer *ml_trimmer_new(uint64_t kept_steps);
 void ml_trimmer_free(ml_trimmer *trimmer); /* takes NULL */
 

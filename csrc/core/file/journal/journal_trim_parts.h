@@ -19,7 +19,7 @@ typedef struct trim_chunk {
 } trim_chunk;
 
 typedef struct trim_gap {
-    uint64_t events; /* of the lane, before the next one that is there */
+    uint64_t events;  /* of the lane, before the next one that is there */
     uint64_t missing; /* of these, since the start */
 } trim_gap;
 
@@ -32,8 +32,8 @@ typedef struct trim_mark {
 /* A device's memory, from the start that the file has to the new one. */
 typedef struct trim_device {
     ml_mlab_start start;
-    bool known;    /* the file has a start of it */
-    bool complete; /* and that is complete */
+    bool known;        /* the file has a start of it */
+    bool complete;     /* and that is complete */
     ml_ledger *ledger; /* owned; NULL: nothing is known yet */
     trim_gap *gaps;    /* owned */
     size_t gap_count;
@@ -42,7 +42,7 @@ typedef struct trim_device {
     size_t mark_count;
     size_t mark_capacity;
     uint64_t followed; /* events */
-    uint64_t ticks; /* of the last event followed; 0: none */
+    uint64_t ticks;    /* of the last event followed; 0: none */
 } trim_device;
 
 /* One trim. */
@@ -59,7 +59,7 @@ typedef struct ml_trim {
 
 struct ml_trimmer {
     uint64_t kept_steps;
-    bool over; /* nothing more is dropped */
+    bool over;          /* nothing more is dropped */
     trim_chunk *chunks; /* owned; of one lane in order */
     size_t chunk_count;
     size_t chunk_capacity;

@@ -168,7 +168,7 @@ subject_of(const ml_packed_other *record, uint64_t *key)
         }
         size_t rest = (size_t)(record->bytes + record->length - owner.end);
         *key = ml_hash_bytes(owner.end, rest) ^ 3 * ml_hash_u64(owner.addr) ^
-               5 * ml_hash_u64(record->bytes[0] << 8 | record->bytes[1]);
+               5 * ml_hash_u64(record->bytes[0] * 256u + record->bytes[1]);
         return true;
     case ML_MLAB_NOTE:
         if (record->length < sizeof(note)) {
@@ -240,9 +240,10 @@ keeps_note(ml_trim *trim, const ml_packed_other *record, bool last)
         trim->dropped.first_step = note.values[0];
     }
     bool open = note.kind == ML_NOTE_PHASE_BEGIN || note.kind == ML_NOTE_REGION_BEGIN;
-    bool held = note.kind == ML_NOTE_HOLDER && last && note.device >= 0 &&
-                note.device < ML_DEVICE_MAX &&
-                trim_lives_since(trim, (unsigned)note.device, note.values[0], note.time);
+    bool held =
+        note.kind == ML_NOTE_HOLDER && last && note.device >= 0 &&
+        note.device < ML_DEVICE_MAX &&
+        trim_lives_since(trim, (unsigned)note.device, note.values[0], note.time);
     return note.kind == ML_NOTE_PROGRAM || (open && last) || held;
 }
 

@@ -147,8 +147,8 @@ int
 mlab_begin_lane(mlab_reader *reader, mlab_lane *lane, unsigned number)
 {
     bool events = number < ML_MLAB_LANES;
-    *lane = (mlab_lane){.number = number,
-                        .device = reader->ordered && events ? number : 0};
+    *lane =
+        (mlab_lane){.number = number, .device = reader->ordered && events ? number : 0};
     if (!events || reader->trims == 0) {
         return 0;
     }

@@ -331,8 +331,8 @@ mlab_read_start(mlab_reader *reader, const ml_mlab_input *input, uint32_t chunk_
 {
     listing list = {0};
     void *buffer = ml_alloc(chunk_bytes);
-    int result = buffer != NULL ? list_chunks(reader, input, chunk_bytes, &list)
-                                : ML_ENOMEM;
+    int result =
+        buffer != NULL ? list_chunks(reader, input, chunk_bytes, &list) : ML_ENOMEM;
     if (result == 0) {
         result = read_start(reader, input, &list, buffer);
     }

@@ -45,9 +45,9 @@ typedef struct ml_mlab_info {
     /* Its first part was dropped, with what was in it; zeros: it is all there. */
     uint64_t gone_events;
     uint64_t gone_steps;
-    uint64_t gone_until; /* unix ns: when the last of the events was */
+    uint64_t gone_until;    /* unix ns: when the last of the events was */
     uint64_t native_frames; /* C++ frames, which have addresses but no names */
-    ml_mlab_gap *gaps;        /* owned */
+    ml_mlab_gap *gaps;      /* owned */
     size_t gap_count;
 } ml_mlab_info;
 

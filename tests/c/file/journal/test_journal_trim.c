@@ -26,7 +26,6 @@ start(const char *path, uint64_t kept_steps)
                                  .device = -1,
                                  .file = path,
                                  .file_bytes = LIMIT,
-                                 .keeps_last = true,
                                  .kept_steps = kept_steps};
     return ml_window_start(ml_recorder_source("script"), &options, &window) == 0
                ? window
@@ -190,7 +189,7 @@ test_the_limit_is_never_passed(void)
     const char *path = sample_path("limit.mlab");
     ml_script_reset(NULL);
     sample_emit(0, ML_ACTION_SEGMENT_ALLOC, SEGMENT, 20 * MIB, 0);
-    ml_window *window = start(path, 0);
+    ml_window *window = start(path, UINT64_MAX);
     CHECK(window != NULL);
     for (unsigned i = 0; i < 3; i++) {
         struct stat status;
