@@ -259,6 +259,7 @@ class MemorySnapshot:
         place: tuple[int, int, int] | None = None,
         uses: bool = False,
         skipped: Sequence[str] = (),
+        kept_steps: int = 0,
     ) -> None: ...
     def _configure(
         self,
@@ -274,6 +275,7 @@ class MemorySnapshot:
         place: tuple[int, int, int] | None = None,
         uses: bool = False,
         skipped: Sequence[str] = (),
+        kept_steps: int = 0,
     ) -> None: ...
     def _freeze(
         self,

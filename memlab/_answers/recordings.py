@@ -40,7 +40,8 @@ class Gap(TypedDict):
 
 class File(TypedDict):
     """A .mlab file's facts about its making; errno is the system's, 0: no error; bytes
-    is its length.
+    is its length.  gone_events and gone_steps were in the first part of the recording,
+    which the file dropped; gone_until_us is when that ended.
     """
 
     state: str
@@ -60,6 +61,9 @@ class File(TypedDict):
     unknown_starts: int
     repeated_starts: int
     native_frames: int
+    gone_events: int
+    gone_steps: int
+    gone_until_us: int
 
 
 class News(TypedDict):

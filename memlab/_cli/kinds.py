@@ -14,6 +14,16 @@ def count(text):
     return int(text)
 
 
+def last(text):
+    from memlab._record import kept
+
+    try:
+        kept.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("keep_last ")) from None
+    return text
+
+
 def seconds(text):
     try:
         seconds = float(text)

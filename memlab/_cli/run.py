@@ -3,7 +3,7 @@
 from memlab._cli import kinds, program
 
 # Options whose value is the next argument.
-VALUES = ("--out", "--device", "--max-entries", "--max-file-bytes", "--stacks")
+VALUES = ("--out", "--device", "--max-entries", "--max-file-bytes", "--keep-last", "--stacks")
 
 
 def add(commands):
@@ -34,13 +34,21 @@ def add_recording(command):
         metavar="N",
         help="newest events kept for each device (default: %(default)s)",
     )
-    command.add_argument(
+    part = command.add_mutually_exclusive_group()
+    part.add_argument(
         "--max-file-bytes",
         type=kinds.count,
         default=16 << 30,
         metavar="N",
         help="size limit of the .mlab file, which keeps every event "
         "(default: %(default)s)",
+    )
+    part.add_argument(
+        "--keep-last",
+        type=kinds.last,
+        metavar="PART",
+        help="keep the newest part of a long run in the .mlab file: 50steps, or 4GiB, the "
+        "limit of its size",
     )
     command.add_argument(
         "--stacks",

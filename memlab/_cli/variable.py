@@ -77,7 +77,7 @@ class Process:
         self._outputs = outputs = _results(options)
         recording = {"source": "cuda", **results.arguments(options)}
         self._snapshot, outputs.events = results.start(
-            recording, outputs.path(".mlab"), options.max_file_bytes
+            recording, outputs.path(".mlab"), results.limits(options)
         )
         growing.Watch(self._snapshot).start()
         self._watch = oom.Watch(self._snapshot, outputs.oom_paths, outputs.start)

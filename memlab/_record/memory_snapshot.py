@@ -15,7 +15,7 @@ from memlab._errors import Error, check_count, tell
 from memlab._files import names, times
 from memlab._native import linemaps, sources
 from memlab._record import annotations as _annotations
-from memlab._record import oom
+from memlab._record import kept, oom
 from memlab._record.composer_hooks import ComposerHooks
 from memlab._record.own_loop import OwnLoop
 from memlab._record.owners import Owners
@@ -104,6 +104,11 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
         while it is written.  A finished recording at this path is replaced.
     max_file_bytes: size limit of that file; later events are counted, not stored.  None
         is unlimited.
+    keep_last: in place of max_file_bytes, for a long run: the file keeps the newest part,
+        as "50steps" or "4GiB", and the memory at the start of that part, with its stacks
+        and owners.  In bytes it is the limit of the file, at least 16MiB: it keeps at least
+        the newest half.  In steps the limit is 16 GiB, and at least so many of the newest
+        steps stay as half of it holds.  GPU recordings only.
     uses: whether to record when a torch operator last used each block on the GPU, for
         `memlab explain` and `memlab tune`.  It costs some microseconds an operator.
     source_lines: whether to keep the text of the code lines that stacks name, so that a
@@ -135,6 +140,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
         on_oom: _Path | None = None,
         file: _Path | None = None,
         max_file_bytes: int | None = None,
+        keep_last: str | None = None,
         uses: bool = False,
         source_lines: bool = True,
     ) -> None:
@@ -150,6 +156,16 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
             check_count(max_file_bytes, 1, "max_file_bytes")
             # A higher limit is no limit.
             max_file_bytes = min(int(max_file_bytes), _MOST_BYTES)
+        kept_steps = 0
+        if keep_last is not None:
+            if max_file_bytes is not None:
+                raise ValueError(
+                    "max_file_bytes keeps the first part of a run, and keep_last the last: "
+                    "give one of them"
+                )
+            if file is None:
+                raise ValueError("keep_last is of a file: give file, too")
+            kept_steps, max_file_bytes = kept.parse(keep_last)
         folder = names.check_template(folder, "folder")
         filename = names.check_template(filename, "filename")
         if remote_file_name is not None:
@@ -171,6 +187,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
             "device": -1 if device is None else sources.parse_device(device)[1],
             "file": None if file is None else os.fspath(file),
             "max_file_bytes": max_file_bytes,
+            "kept_steps": kept_steps,
             "uses": bool(uses),
         }
         self._file = self._options["file"]

@@ -225,7 +225,8 @@ def _caveats(answer, instant):
     if answer["peak_before_window"] and instant.kind == "peak":
         yield (
             f"The true peak, {size(answer['whole_peak']['allocated_bytes'])}, came "
-            "before the events that were kept: record again with a larger max_entries"
+            "before the events that were kept: record again with a larger max_entries, or "
+            "a file that keeps more"
         )
     elif answer["overwritten_events"]:
         yield f"Older events overwritten: {answer['overwritten_events']}"

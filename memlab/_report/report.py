@@ -4,6 +4,7 @@ The C core has the figures; this file arranges and words them.
 """
 
 import os
+import time
 
 from memlab._files import load
 from memlab._report import first_screen, parts, stack_lines
@@ -99,6 +100,14 @@ def file_notes(file):
     if file["stopped"]:
         reason = f" ({os.strerror(file['errno'])})" if file["errno"] else ""
         yield f"Not everything was stored: {file['stopped']}{reason}."
+    if file["gone_events"]:
+        until = time.localtime(file["gone_until_us"] / 1e6)
+        yield (
+            f"The file keeps the last part of the run, as it was asked to. Dropped: "
+            f"{file['gone_events']} events and {file['gone_steps']} steps, up to "
+            f"{time.strftime('%Y-%m-%d %H:%M:%S', until)}. What lived then is here, with its "
+            "stacks and owners."
+        )
     if file["damaged_chunks"]:
         yield f"Damaged parts of the file that were left out: {file['damaged_chunks']}."
     if file["unknown_starts"]:

@@ -278,8 +278,8 @@ def _record(family):
     entry = register.take(None, known_rank(), family.numbers(), family.give)
     names = family.names(entry["number"])
     try:
-        recording, max_file_bytes = family.plan["recording"]
-        snapshot, events = results.start(recording, names.path(".mlab"), max_file_bytes)
+        recording, limits = family.plan["recording"]
+        snapshot, events = results.start(recording, names.path(".mlab"), limits)
     except Exception:
         register.add(key=entry["key"], failed=True)
         raise

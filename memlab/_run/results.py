@@ -25,12 +25,19 @@ def arguments(options):
     }
 
 
-def start(recording, path, max_file_bytes):
-    """A new recording with the arguments RECORDING, and the path of its file; if the
-    file cannot be made, a recording without one, and None.
+def limits(options):
+    """MemorySnapshot's arguments of the size of a recording's file, likewise."""
+    if options.keep_last is not None:
+        return {"keep_last": options.keep_last}
+    return {"max_file_bytes": options.max_file_bytes}
+
+
+def start(recording, path, limits):
+    """A new recording with the arguments RECORDING, and the path of its file, with the
+    arguments LIMITS; if the file cannot be made, a recording without one, and None.
     """
     try:
-        snapshot = MemorySnapshot(**recording, file=path, max_file_bytes=max_file_bytes)
+        snapshot = MemorySnapshot(**recording, file=path, **limits)
         return snapshot.start(), path
     except (Error, ValueError) as error:
         snapshot = MemorySnapshot(**recording).start()

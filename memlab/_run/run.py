@@ -16,7 +16,7 @@ def run(options) -> int:
     outputs = results.Held(options.out, name, _program.rank())
     recording = {"source": source, **results.arguments(options)}
     snapshot, outputs.events = results.start(
-        recording, outputs.path(".mlab"), options.max_file_bytes
+        recording, outputs.path(".mlab"), results.limits(options)
     )
     growing.Watch(snapshot).start()
     telling = Telling(options.quiet)
@@ -41,7 +41,7 @@ def run(options) -> int:
             program=_program.words(options),
         )
         processes = _processes.Processes(
-            snapshot, outputs, (recording, options.max_file_bytes), write, telling, note
+            snapshot, outputs, (recording, results.limits(options)), write, telling, note
         )
         end, terminated = processes.end, processes.terminated
     if _program.rank() == "0":

@@ -306,6 +306,7 @@ open_file(ml_window *window, const ml_window_options *options)
     ml_journal_options how = {
         .path = options->file,
         .limit_bytes = options->file_bytes,
+        .kept_steps = options->kept_steps,
         .device = options->device,
         .keys = options->keys,
         .uses = options->uses && window->feed->logs != NULL,

@@ -37,6 +37,7 @@ typedef struct ml_window_options {
     /* The .mlab file that also gets the whole recording; NULL: none. */
     const char *file;    /* borrowed for the call */
     uint64_t file_bytes; /* its size limit; UINT64_MAX: none */
+    uint64_t kept_steps; /* as in ml_journal_options */
     uint32_t keys;       /* ML_KEY_* of the running torch, for the file */
     /* reports one sentence to people; from any thread */
     void (*warn)(const char *text);

@@ -346,8 +346,12 @@ take_unordered(ml_window *window)
 int
 ml_window_start_take(ml_window *window)
 {
-    return window->feed->source->ordered ? take_ordered(window)
-                                         : take_unordered(window);
+    int result =
+        window->feed->source->ordered ? take_ordered(window) : take_unordered(window);
+    if (result == 0 && window->journal != NULL) {
+        ml_journal_began(window->journal);
+    }
+    return result;
 }
 
 int

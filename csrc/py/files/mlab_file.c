@@ -66,6 +66,9 @@ ml_py_about_mlab(const ml_mlab_info *info, bool locked)
         {"unknown_starts", info->unknown_starts},
         {"repeated_starts", info->repeated_starts},
         {"native_frames", info->native_frames},
+        {"gone_events", info->gone_events},
+        {"gone_steps", info->gone_steps},
+        {"gone_until_us", info->gone_until / 1000},
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         if (ml_py_set(dict, numbers[i].name,

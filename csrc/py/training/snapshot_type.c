@@ -94,7 +94,7 @@ warn(const char *text)
 
 /* FILE is None or a path, which becomes bytes owned by the caller. */
 static int
-parse_file(PyObject *file, PyObject *max_bytes, PyObject **path,
+parse_file(PyObject *file, PyObject *max_bytes, PyObject *kept_steps, PyObject **path,
            ml_window_options *options)
 {
     if (file == Py_None) {
@@ -104,6 +104,12 @@ parse_file(PyObject *file, PyObject *max_bytes, PyObject **path,
     options->file_bytes = UINT64_MAX;
     if (max_bytes != Py_None) {
         options->file_bytes = PyLong_AsUnsignedLongLong(max_bytes);
+        if (PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    if (kept_steps != NULL) {
+        options->kept_steps = PyLong_AsUnsignedLongLong(kept_steps);
         if (PyErr_Occurred()) {
             return -1;
         }
@@ -144,12 +150,12 @@ static int
 parse_options(PyObject *args, PyObject *kwargs, const char *format, const char **source,
               ml_window_options *options, PyObject **path)
 {
-    static char *keywords[] = {"source", "max_entries", "context", "native",
-                               "events", "device",      "file",    "max_file_bytes",
-                               "keys",   "place",       "uses",    "skipped",
-                               NULL};
+    static char *keywords[] = {"source",     "max_entries", "context", "native",
+                               "events",     "device",      "file",    "max_file_bytes",
+                               "keys",       "place",       "uses",    "skipped",
+                               "kept_steps", NULL};
     PyObject *max_entries, *context, *file = Py_None, *max_file_bytes = Py_None;
-    PyObject *place = Py_None, *skipped = NULL;
+    PyObject *place = Py_None, *skipped = NULL, *kept_steps = NULL;
     int native, events, uses = 0;
     unsigned int keys = 0;
     *options = (ml_window_options){0};
@@ -157,10 +163,10 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, keywords, source,
                                      &max_entries, &context, &native, &events,
                                      &options->device, &file, &max_file_bytes, &keys,
-                                     &place, &uses, &skipped) ||
+                                     &place, &uses, &skipped, &kept_steps) ||
         ml_py_actions(skipped, &options->skipped) < 0 ||
         parse_place(place, &options->place) < 0 ||
-        parse_file(file, max_file_bytes, path, options) < 0) {
+        parse_file(file, max_file_bytes, kept_steps, path, options) < 0) {
         return -1;
     }
     options->keys = keys;
@@ -184,13 +190,16 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
 PyDoc_STRVAR(
     begin_doc,
     "_begin($self, source, max_entries, context, native, events, device, file=None,\n"
-    "       max_file_bytes=None, keys=0, place=None, uses=False, skipped=())\n--\n\n"
+    "       max_file_bytes=None, keys=0, place=None, uses=False, skipped=(),\n"
+    "       kept_steps=0)\n--\n\n"
     "Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
     "device; context None, 'state', 'alloc' or 'all'. file is a path that is written\n"
     "meanwhile, up to max_file_bytes; place (world_size, rank, local_rank); uses: "
     "whether\n"
     "the last use of each block is kept; skipped: actions whose events do not count\n"
-    "in max_entries. Raises memlab.Error naming the cause, "
+    "in max_entries; kept_steps: 0, or the newest steps that stay when the first part "
+    "of\n"
+    "the file is dropped at its limit. Raises memlab.Error naming the cause, "
     "RuntimeError\n"
     "for a context, ValueError for a number that makes no sense, MemoryError.");
 
@@ -202,7 +211,7 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi|OOIOpO:_begin", &name, &options, &path) <
+    if (parse_options(args, kwargs, "sOOppi|OOIOpOO:_begin", &name, &options, &path) <
         0) {
         Py_XDECREF(path);
         return NULL;
@@ -249,7 +258,8 @@ PyDoc_STRVAR(
     "_configure($self, source, max_entries, context, native, events, device, "
     "file=None,\n"
     "           max_file_bytes=None, keys=0, place=None, uses=False, "
-    "skipped=())\n--\n\n"
+    "skipped=(),\n"
+    "           kept_steps=0)\n--\n\n"
     "Changes what is recorded from here on; what was recorded stays. Raises as _begin "
     "does.");
 
@@ -259,7 +269,7 @@ snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi|OOIOpO:_configure", &name, &options,
+    if (parse_options(args, kwargs, "sOOppi|OOIOpOO:_configure", &name, &options,
                       &path) < 0) {
         Py_XDECREF(path);
         return NULL;

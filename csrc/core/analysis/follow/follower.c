@@ -22,11 +22,40 @@ begin(ml_follower *live, ml_read_error *error)
     live->reader->info = &live->info;
     mlab_take_header(live->reader, &live->header, live->input.bytes);
     live->scanned = live->header.chunk_bytes;
-    for (unsigned i = 0; i <= ML_MLAB_LANES; i++) {
-        unsigned device = live->reader->ordered && i < ML_MLAB_LANES ? i : 0;
-        live->lanes[i].state = (mlab_lane){.number = i, .device = device};
+    if (live->reader->trims != 0) {
+        result = mlab_read_start(live->reader, &live->input, live->header.chunk_bytes);
     }
-    return 0;
+    for (unsigned i = 0; i <= ML_MLAB_LANES && result == 0; i++) {
+        live->lanes[i].next = live->reader->trim_lanes[i].chunk;
+        result = mlab_begin_lane(live->reader, &live->lanes[i].state, i);
+    }
+    for (unsigned d = 0; d < ML_DEVICE_MAX; d++) {
+        const ml_mlab_trim_lane *trim = &live->reader->trim_lanes[d];
+        live->begun[d] = live->reader->starts[d].head.events;
+        live->gone[d] = trim->gone;
+    }
+    return result < 0 ? ml_read_fail(error, result, 0, "%s", ml_strerror(result)) : 0;
+}
+
+/* The file has dropped its first part: reads it from its new start on.  The histories
+ * stay. */
+static int
+begin_again(ml_follower *live, ml_read_error *error)
+{
+    mlab_reader_free(live->reader);
+    live->reader = NULL;
+    ml_mlab_info_fini(&live->info);
+    live->info = (ml_mlab_info){0};
+    for (unsigned i = 0; i <= ML_MLAB_LANES; i++) {
+        ml_free(live->lanes[i].buffer);
+        live->lanes[i] = (follower_lane){0};
+    }
+    for (unsigned d = 0; d < ML_DEVICE_MAX; d++) {
+        live->prior_blocks[d].count = 0;
+    }
+    live->ready_count = 0;
+    live->queue_count = 0;
+    return begin(live, error);
 }
 
 int
@@ -115,8 +144,14 @@ ml_follower_poll(ml_follower *live, uint64_t events, ml_follower_news *news,
         live->input = input;
         /* The header from before the chunks are read: its counts cover only these. */
         live->header = header;
-        mlab_take_header(live->reader, &header, input.bytes);
-        result = follower_read_on(live, events, &news->more, error);
+        bool trimmed = atomic_load(&header.trims) != live->reader->trims;
+        if (trimmed && (header.required & ML_MLAB_TRIMS) != 0) {
+            result = begin_again(live, error);
+        }
+        if (result == 0) {
+            mlab_take_header(live->reader, &live->header, input.bytes);
+            result = follower_read_on(live, events, &news->more, error);
+        }
         live->failed = result;
     }
     news->bytes = live->input.bytes;

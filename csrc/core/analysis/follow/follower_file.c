@@ -44,14 +44,17 @@ look_at(ml_follower *live, uint64_t offset)
         live->info.damaged_chunks++;
         return 0;
     }
+    unsigned lane = mlab_lane_of(live->reader, &header);
+    if (lane > ML_MLAB_LANES || header.index < live->reader->trim_lanes[lane].chunk) {
+        /* Of a start, which was read, or of the part that was dropped. */
+        return 0;
+    }
     if (ml_grow((void **)&live->queue, &live->queue_capacity, live->queue_count + 1,
                 sizeof(*live->queue)) < 0) {
         return ML_ENOMEM;
     }
     live->queue[live->queue_count++] =
-        (follower_chunk){.offset = offset,
-                         .index = header.index,
-                         .lane = mlab_lane_of(live->reader, &header)};
+        (follower_chunk){.offset = offset, .index = header.index, .lane = lane};
     return 0;
 }
 

@@ -79,6 +79,9 @@ copy_reader(const ml_follower *live, mlab_reader *to)
 {
     const mlab_reader *from = live->reader;
     to->ordered = from->ordered;
+    to->trims = from->trims;
+    to->trim = from->trim;
+    memcpy(to->trim_lanes, from->trim_lanes, sizeof(to->trim_lanes));
     to->clocks = copy_of(from->clocks, from->clock_count, sizeof(ml_mlab_clock));
     to->clock_count = from->clock_count;
     to->names = copy_of(from->names, from->name_count, sizeof(mlab_name));

@@ -17,7 +17,8 @@
  * yet. */
 #define ML_MLAB_USES UINT64_C(1)   /* its events say how long blocks were not used */
 #define ML_MLAB_STATES UINT64_C(2) /* its chunks have states before their events */
-#define ML_MLAB_REQUIRED (ML_MLAB_USES | ML_MLAB_STATES)
+#define ML_MLAB_TRIMS UINT64_C(4)  /* its first part is dropped; see ml_mlab_trim */
+#define ML_MLAB_REQUIRED (ML_MLAB_USES | ML_MLAB_STATES | ML_MLAB_TRIMS)
 /* A reader accepts chunk sizes that are a power of two between these; the header fits
  * into one chunk. */
 #define ML_MLAB_CHUNK_LEAST (UINT32_C(1) << 13)
@@ -98,18 +99,24 @@ typedef struct ml_mlab_header {
     _Atomic uint32_t rank;
     _Atomic uint32_t world_size;
     ml_mlab_lane lanes[ML_MLAB_LANES + 1];
+    /* How often the first part was dropped: only the start of this number counts. */
+    _Atomic uint64_t trims;
 } ml_mlab_header;
 
 _Static_assert(offsetof(ml_mlab_header, checksum) == 140 &&
                    offsetof(ml_mlab_header, boot_ns) == 160 &&
                    offsetof(ml_mlab_header, lanes) == 192 &&
-                   sizeof(ml_mlab_header) == 192 + 65 * 64,
+                   offsetof(ml_mlab_header, trims) == 192 + 65 * 64,
                "the header is part of the file format");
 
 /* kind of a chunk */
 enum ml_mlab_chunk {
     ML_MLAB_EVENTS = 0, /* events, and what they refer to before it is first used */
-    ML_MLAB_CONTROL = 1
+    ML_MLAB_CONTROL = 1,
+    /* A start after the first part was dropped: ml_chunk.first is its number, index
+     * counts from 0. */
+    ML_MLAB_START_DEFINITIONS = 2, /* definitions alone */
+    ML_MLAB_START_CONTROL = 3      /* records as of control */
 };
 
 /* ---- Records in chunks of events ----
@@ -169,7 +176,10 @@ enum ml_mlab_control {
     ML_MLAB_USE = 9,
     ML_MLAB_CODE_LINE = 10,
     ML_MLAB_ORIGIN_FRAME = 11,
-    ML_MLAB_ORIGIN_LINE = 12
+    ML_MLAB_ORIGIN_LINE = 12,
+    /* Only in chunks of ML_MLAB_START_CONTROL. */
+    ML_MLAB_TRIM = 13,
+    ML_MLAB_TRIM_LANE = 14
 };
 
 /* Ticks of the source's clock, and their unix time. */
@@ -192,6 +202,8 @@ typedef struct ml_mlab_start {
     uint8_t reserved[2];
 } ml_mlab_start;
 
+/* In chunks of ML_MLAB_START_CONTROL the id of its stack, 4 bytes, follows; so it does
+ * a block. */
 typedef struct ml_mlab_segment {
     uint64_t addr;
     uint64_t total;
@@ -259,6 +271,26 @@ typedef struct ml_mlab_code_line {
     uint16_t qualname_bytes;
     uint16_t reserved[3];
 } ml_mlab_code_line;
+
+/* What was dropped, beside events. */
+typedef struct ml_mlab_trim {
+    uint64_t ticks;      /* when the last of the events was */
+    uint64_t steps;      /* notes of steps */
+    uint64_t first_step; /* with any: number in the process of the recording's first */
+} ml_mlab_trim;
+
+/* Where a lane goes on.  Its chunks of lower index no longer count. */
+typedef struct ml_mlab_trim_lane {
+    uint32_t lane; /* ML_MLAB_LANES: the control lane */
+    uint32_t reserved;
+    uint64_t chunk;   /* index of its first chunk */
+    uint64_t events;  /* of the lane, before the first that counts */
+    uint64_t dropped; /* of these, not stored */
+    /* Of a device, since its first start. */
+    uint64_t gone;     /* events, stored or not */
+    uint64_t missing;  /* of these, those not in the memory of this start */
+    uint64_t peaks[4]; /* highest allocated, active, requested and reserved bytes */
+} ml_mlab_trim_lane;
 
 /* An object's name, which follows.  The last one counts. */
 typedef struct ml_mlab_name {

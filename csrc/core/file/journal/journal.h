@@ -45,10 +45,13 @@ typedef struct ml_journal_port {
 typedef struct ml_journal_options {
     const char *path;
     uint64_t limit_bytes; /* of the file; UINT64_MAX: none */
-    int device;           /* -1: all */
-    uint32_t keys;        /* ML_KEY_* of the running torch */
-    bool uses;            /* last uses of blocks are wanted */
-    ml_wanted wanted;     /* of the stacks of its events, which may have more */
+    /* 0: the first part of the file stays.  Else it is dropped at three quarters of the
+     * limit, and where the file has more than so many of the newest steps. */
+    uint64_t kept_steps;
+    int device;       /* -1: all */
+    uint32_t keys;    /* ML_KEY_* of the running torch */
+    bool uses;        /* last uses of blocks are wanted */
+    ml_wanted wanted; /* of the stacks of its events, which may have more */
     ml_process_place place;
     /* Reports one sentence to people, from the journal's thread; NULL: nobody. */
     void (*warn)(const char *text);
@@ -92,6 +95,8 @@ void ml_journal_start_segment(ml_journal *journal, int device,
                               const ml_segment *segment);
 void ml_journal_start_block(ml_journal *journal, int device, const ml_block *block);
 void ml_journal_started(ml_journal *journal, int device);
+/* Every start that JOURNAL gets is written: its first part may be dropped from now on. */
+void ml_journal_began(ml_journal *journal);
 void ml_journal_setting(ml_journal *journal, const char *key, char kind,
                         int64_t integer, double real, const char *text,
                         const uint64_t *divisions);

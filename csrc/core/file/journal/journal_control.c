@@ -161,6 +161,12 @@ ml_journal_started(ml_journal *journal, int device)
 }
 
 void
+ml_journal_began(ml_journal *journal)
+{
+    atomic_store(&journal->started, true);
+}
+
+void
 ml_journal_setting(ml_journal *journal, const char *key, char kind, int64_t integer,
                    double real, const char *text, const uint64_t *divisions)
 {
@@ -225,7 +231,7 @@ append_anchor(ml_journal *journal)
 }
 
 static void
-append_to_all(ml_journal_port *port, unsigned kind, const message *record)
+append_to_all(ml_journal_port *port, unsigned kind, const message *record, bool step)
 {
     pthread_mutex_lock(&port->control);
     for (int i = 0; i < ML_PORT_JOURNALS; i++) {
@@ -233,6 +239,7 @@ append_to_all(ml_journal_port *port, unsigned kind, const message *record)
         if (journal != NULL) {
             append_anchor(journal);
             append(journal, kind, record);
+            atomic_fetch_add(&journal->steps, step);
         }
     }
     pthread_mutex_unlock(&port->control);
@@ -358,7 +365,7 @@ ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *nam
     message record = {0};
     put(&record, &what, sizeof(what));
     put(&record, name, length);
-    append_to_all(port, ML_MLAB_NOTE, &record);
+    append_to_all(port, ML_MLAB_NOTE, &record, note->kind == ML_NOTE_STEP);
 }
 
 static void

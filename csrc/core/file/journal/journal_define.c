@@ -27,20 +27,26 @@ ml_journal_define_init(ml_journal *journal)
     size_t strings = words_of(&stacks->strings);
     size_t objects = words_of(&stacks->objects);
     size_t words = nodes + codes + strings + objects;
-    size_t bytes = words * sizeof(uint64_t) * ML_MLAB_LANES +
-                   stacks->objects.limit * sizeof(uint32_t);
+    /* The control lane defines nothing: a start's definitions have its place. */
+    size_t lanes = ML_MLAB_LANES + 1;
+    size_t bytes =
+        words * sizeof(uint64_t) * lanes + stacks->objects.limit * sizeof(uint32_t);
     int result = ml_region_init(&journal->defined, bytes, bytes);
     _Atomic uint64_t *at = journal->defined.base;
-    for (unsigned i = 0; i < ML_MLAB_LANES && result == 0; i++) {
-        journal->lanes[i].nodes = at;
-        journal->lanes[i].codes = at + nodes;
-        journal->lanes[i].strings = at + nodes + codes;
-        journal->lanes[i].objects = at + nodes + codes + strings;
+    for (size_t i = 0; i < lanes && result == 0; i++) {
+        ml_journal_lane *lane = &journal->lanes[i];
+        if (i == ML_MLAB_LANES) {
+            lane = &journal->lanes[ML_JOURNAL_START_DEFINITIONS];
+        }
+        lane->nodes = at;
+        lane->codes = at + nodes;
+        lane->strings = at + nodes + codes;
+        lane->objects = at + nodes + codes + strings;
         at += words;
     }
     if (result == 0) {
         uint64_t *bits = journal->defined.base;
-        journal->named = (uint32_t *)(bits + words * ML_MLAB_LANES);
+        journal->named = (uint32_t *)(bits + words * lanes);
     }
     return result;
 }
@@ -206,6 +212,56 @@ is_named(const ml_journal *journal, uint32_t id)
         }
     }
     return false;
+}
+
+static bool
+has_string(const ml_journal *journal, uint32_t id)
+{
+    for (unsigned i = 0; i < ML_MLAB_LANES; i++) {
+        const ml_journal_lane *lane = &journal->lanes[i];
+        if (atomic_load(&lane->begun) && has(lane->strings, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+forget(_Atomic uint64_t *bits, const ml_stack_table *table)
+{
+    for (size_t i = 0; i < words_of(table); i++) {
+        if (atomic_load_explicit(&bits[i], memory_order_relaxed) != 0) {
+            atomic_store_explicit(&bits[i], 0, memory_order_relaxed);
+        }
+    }
+}
+
+bool
+ml_journal_define_again(ml_journal *journal, ml_journal_lane *lane,
+                        bool (*room)(ml_journal *journal))
+{
+    const ml_stacks *stacks = journal->stacks;
+    uint32_t nodes = ml_stacks_count(stacks);
+    uint32_t strings = ml_stacks_string_count(stacks);
+    forget(lane->nodes, &stacks->nodes);
+    forget(lane->codes, &stacks->codes);
+    forget(lane->strings, &stacks->strings);
+    forget(lane->objects, &stacks->objects);
+    for (uint32_t id = 1; id < nodes && id < stacks->nodes.limit; id++) {
+        while (is_named(journal, id) && !define_stack(journal, lane, id)) {
+            if (!room(journal)) {
+                return false;
+            }
+        }
+    }
+    for (uint32_t id = 1; id < strings && id < stacks->strings.limit; id++) {
+        while (has_string(journal, id) && !define_string(journal, lane, id)) {
+            if (!room(journal)) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 int

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/system/infile.h"
 #include "file/codec/mlab_format.h"
 
 /* ---- Words ---- */
@@ -107,16 +108,39 @@ ml_journal_file_forked(ml_journal_file *file)
 /* ---- Growing ---- */
 
 int
-ml_journal_file_map(ml_journal_file *file, unsigned slot)
+ml_journal_file_map(ml_journal_file *file, unsigned slot, uint64_t *offset)
 {
     uint32_t bytes = file->chunks.chunk_bytes;
-    if (file->bytes + bytes > file->limit) {
+    bool again = *offset != UINT64_MAX;
+    *offset = again ? *offset : file->bytes;
+    if (!again && file->bytes + bytes > file->limit) {
         return ML_ELIMIT;
     }
-    int result =
-        ml_mapping_map(&file->chunks, slot, file->file.descriptor, file->bytes);
-    file->bytes += result == 0 ? bytes : 0;
+    int result = ml_mapping_map(&file->chunks, slot, file->file.descriptor, *offset);
+    if (result == 0 && again) {
+        memset(ml_mapping_at(&file->chunks, slot), 0, sizeof(ml_chunk));
+    }
+    file->bytes += result == 0 && !again ? bytes : 0;
     return result;
+}
+
+int
+ml_journal_file_read(const ml_journal_file *file, uint64_t offset, void *buffer,
+                     ml_chunk_reader *reader, ml_chunk *header)
+{
+    ml_chunk *chunk = buffer;
+    int descriptor = file->file.descriptor;
+    /* The commit word before the bytes that it covers: a lane may write on. */
+    if (ml_infile_read(descriptor, offset, chunk, sizeof(*chunk)) < 0) {
+        return ML_EIO;
+    }
+    uint64_t used = atomic_load(&chunk->commit) & UINT32_MAX;
+    if (used > file->chunks.chunk_bytes - sizeof(*chunk) ||
+        ml_infile_read(descriptor, offset + sizeof(*chunk), chunk + 1, (size_t)used) <
+            0) {
+        return ML_EIO;
+    }
+    return ml_chunk_open(reader, chunk, file->chunks.chunk_bytes, header);
 }
 
 bool

@@ -5,6 +5,7 @@
 
 #include "base/system/locked_file.h"
 #include "base/system/mapping.h"
+#include "file/codec/chunk.h"
 
 /* Chunks mapped at once, of one file; the first is the header. */
 #define ML_JOURNAL_SLOTS 256u
@@ -31,9 +32,14 @@ void ml_journal_file_close(ml_journal_file *file, uint64_t bytes);
  * is mapped there. */
 void ml_journal_file_forked(ml_journal_file *file);
 
-/* Appends a chunk of zeros to the file and maps it at SLOT.  0, ML_ELIMIT at the limit,
+/* Maps at SLOT the chunk at *OFFSET, which is used again, its header zeros.  With
+ * UINT64_MAX it appends a chunk of zeros, and sets *OFFSET.  0, ML_ELIMIT at the limit,
  * or ML_EIO with errno. */
-int ml_journal_file_map(ml_journal_file *file, unsigned slot);
+int ml_journal_file_map(ml_journal_file *file, unsigned slot, uint64_t *offset);
+/* Reads the chunk at OFFSET, as far as it is complete, into BUFFER, which has room for a
+ * chunk.  0, ML_EIO, or ML_EFORMAT as ml_chunk_open. */
+int ml_journal_file_read(const ml_journal_file *file, uint64_t offset, void *buffer,
+                         ml_chunk_reader *reader, ml_chunk *header);
 
 /* Whether the mapped chunks are still in the file: no process cut or removed it. */
 bool ml_journal_file_is_whole(const ml_journal_file *file);

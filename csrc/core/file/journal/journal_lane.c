@@ -36,14 +36,16 @@ ml_journal_turn(ml_journal *journal, ml_journal_lane *lane)
         return false;
     }
     unsigned number = (unsigned)(lane - journal->lanes);
-    bool control = number == ML_MLAB_LANES;
-    bool of_device = journal->source->ordered && !control;
+    static const uint8_t kinds[] = {ML_MLAB_CONTROL, ML_MLAB_START_DEFINITIONS,
+                                    ML_MLAB_START_CONTROL};
+    bool events = number < ML_MLAB_LANES;
+    bool of_device = journal->source->ordered && events;
     ml_chunk like = {
-        .kind = control ? ML_MLAB_CONTROL : ML_MLAB_EVENTS,
+        .kind = events ? ML_MLAB_EVENTS : kinds[number - ML_MLAB_LANES],
         .flags = ML_CHUNK_CHECKED,
         .bytes = journal->file.chunks.chunk_bytes,
         .device = (uint16_t)(of_device ? number : 0),
-        .lane = (uint16_t)(of_device || control ? 0 : number),
+        .lane = (uint16_t)(of_device || !events ? 0 : number),
         .index = lane->chunks++,
         .first = atomic_load_explicit(&lane->events, memory_order_relaxed),
         .dropped = lane->pending,

@@ -45,7 +45,8 @@ write_header(ml_journal *journal, const ml_journal_options *options)
     memcpy(header->magic, ML_MLAB_MAGIC, sizeof(header->magic));
     header->version = ML_MLAB_VERSION;
     header->byte_order = ML_MLAB_BYTE_ORDER;
-    header->required = ML_MLAB_STATES | (options->uses ? ML_MLAB_USES : 0);
+    header->required = ML_MLAB_STATES | (options->uses ? ML_MLAB_USES : 0) |
+                       (options->kept_steps != 0 ? ML_MLAB_TRIMS : 0);
     header->chunk_bytes = journal->file.chunks.chunk_bytes;
     header->keys = options->keys;
     header->start_time = process.unix_ns;
@@ -72,6 +73,10 @@ discard(ml_journal *journal)
     pthread_cond_destroy(&journal->wake);
     pthread_cond_destroy(&journal->refilled);
     pthread_mutex_destroy(&journal->mutex);
+    if (!journal->forked) {
+        /* In a child it may be half changed by the thread, which is the parent's. */
+        ml_trimmer_free(journal->trimmer);
+    }
     ml_free(journal->path);
     ml_free(journal);
 }
@@ -120,7 +125,11 @@ make(const ml_source *source, const ml_stacks *stacks,
     pthread_cond_init(&journal->refilled, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&journal->mutex, NULL);
-    if (ml_journal_define_init(journal) < 0 || marks_init(journal) < 0) {
+    if (options->kept_steps != 0) {
+        journal->trimmer = ml_trimmer_new(options->kept_steps);
+    }
+    if (ml_journal_define_init(journal) < 0 || marks_init(journal) < 0 ||
+        (options->kept_steps != 0 && journal->trimmer == NULL)) {
         discard(journal);
         return NULL;
     }
@@ -166,7 +175,17 @@ int
 ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stacks,
                 const ml_journal_options *options, char *problem, size_t problem_bytes)
 {
-    const uint64_t least = (ML_JOURNAL_READY_LEAST + 1) * ML_JOURNAL_CHUNK_BYTES;
+    const uint64_t least = options->kept_steps != 0
+                               ? ML_JOURNAL_TRIM_LEAST
+                               : (ML_JOURNAL_READY_LEAST + 1) * ML_JOURNAL_CHUNK_BYTES;
+    if (options->kept_steps != 0 && !source->ordered) {
+        snprintf(
+            problem, problem_bytes,
+            "cannot keep the last part of a recording of '%s', whose threads' events "
+            "have no common order; leave out keep_last",
+            source->name);
+        return ML_EUNSUPPORTED;
+    }
     if (options->limit_bytes < least) {
         snprintf(problem, problem_bytes,
                  "a file of %llu bytes is too small to record to; allow at least %llu",

@@ -1,8 +1,8 @@
 /* Internals of a journal, shared by these files:
  *
  * journal_lane.c (chunks), journal_define.c (definitions), journal.c (events),
- * journal_thread.c (ready chunks), journal_control.c (the control lane) and
- * journal_open.c (opening and closing). */
+ * journal_thread.c (ready chunks), journal_control.c (the control lane), journal_trim.c
+ * (the first part is dropped) and journal_open.c (opening and closing). */
 #ifndef ML_JOURNAL_PARTS_H
 #define ML_JOURNAL_PARTS_H
 
@@ -12,6 +12,7 @@
 #include "file/journal/journal.h"
 #include "file/journal/journal_file.h"
 #include "file/journal/journal_marks.h"
+#include "file/journal/journal_trim.h"
 
 /* Measured: smaller chunks cost more system calls, larger ones more unused disk. */
 #define ML_JOURNAL_CHUNK_BYTES (UINT32_C(1) << 16)
@@ -20,6 +21,14 @@
 #define ML_JOURNAL_READY_LEAST 16u
 /* Longest text in one record. */
 #define ML_JOURNAL_TEXT_BYTES 2048u
+/* The least limit of a file whose first part is dropped, 16 MiB: beside the events it
+ * holds two starts for a while. */
+#define ML_JOURNAL_TRIM_LEAST (256u * ML_JOURNAL_CHUNK_BYTES)
+/* Lanes of the thread, beside those of the file: they write a start when the first part
+ * of the file is dropped. */
+#define ML_JOURNAL_START_DEFINITIONS (ML_MLAB_LANES + 1)
+#define ML_JOURNAL_START_CONTROL (ML_MLAB_LANES + 2)
+#define ML_JOURNAL_LANES (ML_MLAB_LANES + 3)
 /* The longest total wait of a start for a disk without progress. */
 #define ML_JOURNAL_PATIENCE_NS INT64_C(2000000000)
 
@@ -67,9 +76,12 @@ struct ml_journal {
     size_t
         origin_frames; /* of the stacks' origins, in the file or dropped; by whoever */
     size_t origin_lines; /* the single writer's count */
-    ml_journal_lane lanes[ML_MLAB_LANES + 1];
+    ml_journal_lane lanes[ML_JOURNAL_LANES];
     /* Guarded by port->control. */
-    uint64_t clock_ticks; /* of the last anchor */
+    uint64_t clock_ticks;   /* of the last anchor */
+    _Atomic uint64_t steps; /* notes of steps */
+    _Atomic bool started;   /* every start that the file gets is complete */
+    ml_trimmer *trimmer;    /* owned; the thread's; NULL: the first part stays */
 
     _Atomic int slots[ML_JOURNAL_SLOTS]; /* enum ml_journal_slot */
     uint64_t offsets[ML_JOURNAL_SLOTS];  /* in the file; the thread's, like the next */
@@ -105,6 +117,15 @@ int ml_journal_define_init(ml_journal *journal);
 /* Hot path.  Defines in LANE everything that EVENT refers to; false without room. */
 bool ml_journal_define(ml_journal *journal, ml_journal_lane *lane,
                        const ml_event *event);
+
+/* Defines in LANE everything that lanes of events have defined; ROOM makes room.  False
+ * without. */
+bool ml_journal_define_again(ml_journal *journal, ml_journal_lane *lane,
+                             bool (*room)(ml_journal *journal));
+
+/* The thread's own.  Unmaps full chunks, and maps chunks until WANTED are ready.  0, or
+ * ML_E* with errno. */
+int ml_journal_refill(ml_journal *journal, unsigned wanted);
 
 /* Starts the thread, which opens the file's parts, sets opened, and signals refilled.
  * 0 or ML_ENOMEM. */

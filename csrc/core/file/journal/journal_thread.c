@@ -22,7 +22,7 @@
 #include "file/journal/journal_parts.h"
 
 /* The others are in use by lanes. */
-#define READY_MOST (ML_JOURNAL_SLOTS - 2 * (ML_MLAB_LANES + 1))
+#define READY_MOST (ML_JOURNAL_SLOTS - 2 * ML_JOURNAL_LANES)
 #define BUSY_NS 2000000
 #define IDLE_NS 20000000
 
@@ -52,10 +52,23 @@ stop_storing(ml_journal *journal, enum ml_mlab_stop stop, int errnum)
     warn_stopped(journal, stop, errnum);
 }
 
-/* Maps chunks until WANTED are ready.  0, or ML_E* with errno. */
-static int
-refill(ml_journal *journal, unsigned wanted)
+static void
+reap(ml_journal *journal)
 {
+    for (unsigned i = 1; i < ML_JOURNAL_SLOTS; i++) {
+        if (atomic_load_explicit(&journal->slots[i], memory_order_acquire) ==
+            ML_SLOT_FULL) {
+            ml_trimmer_take(journal, i);
+            ml_mapping_unmap(&journal->file.chunks, i);
+            atomic_store(&journal->slots[i], ML_SLOT_EMPTY);
+        }
+    }
+}
+
+int
+ml_journal_refill(ml_journal *journal, unsigned wanted)
+{
+    reap(journal);
     unsigned ready = 0;
     for (unsigned i = 1; i < ML_JOURNAL_SLOTS; i++) {
         ready += atomic_load(&journal->slots[i]) == ML_SLOT_READY;
@@ -66,8 +79,8 @@ refill(ml_journal *journal, unsigned wanted)
         if (atomic_load(&journal->slots[i]) != ML_SLOT_EMPTY) {
             continue;
         }
-        uint64_t offset = journal->file.bytes;
-        int result = ml_journal_file_map(&journal->file, i);
+        uint64_t offset = ml_trimmer_place(journal);
+        int result = ml_journal_file_map(&journal->file, i, &offset);
         if (result < 0) {
             return result;
         }
@@ -77,18 +90,6 @@ refill(ml_journal *journal, unsigned wanted)
         ready++;
     }
     return 0;
-}
-
-static void
-reap(ml_journal *journal)
-{
-    for (unsigned i = 1; i < ML_JOURNAL_SLOTS; i++) {
-        if (atomic_load_explicit(&journal->slots[i], memory_order_acquire) ==
-            ML_SLOT_FULL) {
-            ml_mapping_unmap(&journal->file.chunks, i);
-            atomic_store(&journal->slots[i], ML_SLOT_EMPTY);
-        }
-    }
 }
 
 static bool
@@ -113,32 +114,34 @@ tend(ml_journal *journal, uint64_t *taken, unsigned *wanted)
     /* Rises quickly, falls slowly. */
     *wanted = grown > *wanted ? (unsigned)(grown < READY_MOST ? grown : READY_MOST)
                               : *wanted - (*wanted > ML_JOURNAL_READY_LEAST);
-    reap(journal);
     if (atomic_load(&journal->header->stop) != ML_MLAB_STOP_NONE) {
+        reap(journal);
         return IDLE_NS;
     }
     if (!ml_journal_file_is_whole(&journal->file)) {
         stop_storing(journal, ML_MLAB_STOP_CUT, 0);
         return IDLE_NS;
     }
-    int result = refill(journal, *wanted);
+    int result = ml_journal_refill(journal, *wanted);
+    bool trims = ml_trimmer_go_on(journal);
     if (result == ML_ELIMIT) {
-        /* The ready chunks suffice for a while. */
-        if (!any_ready(journal)) {
+        /* The ready chunks suffice for a while, or until the first part is dropped. */
+        if (!trims && !any_ready(journal)) {
             stop_storing(journal, ML_MLAB_STOP_LIMIT, 0);
         }
     }
     else if (result < 0) {
         stop_storing(journal, ML_MLAB_STOP_DISK, errno);
     }
-    return rate > 0 ? BUSY_NS : IDLE_NS;
+    return rate > 0 || ml_trimmer_is_busy(journal) ? BUSY_NS : IDLE_NS;
 }
 
 static int
 open_parts(ml_journal *journal)
 {
-    int result = ml_journal_file_map(&journal->file, 0);
-    return result == 0 ? refill(journal, ML_JOURNAL_READY_LEAST) : result;
+    uint64_t offset = UINT64_MAX;
+    int result = ml_journal_file_map(&journal->file, 0, &offset);
+    return result == 0 ? ml_journal_refill(journal, ML_JOURNAL_READY_LEAST) : result;
 }
 
 static void

@@ -86,8 +86,20 @@ take_started(mlab_reader *reader, const ml_mlab_device *record)
     return 0;
 }
 
+/* The id of a stack that follows a record, as in a start after the first part was
+ * dropped; 0: none. */
+static uint32_t
+stack_after(const uint8_t *rest, size_t left)
+{
+    uint32_t stack = 0;
+    if (left >= sizeof(stack)) {
+        memcpy(&stack, rest, sizeof(stack));
+    }
+    return stack;
+}
+
 static int
-take_segment(mlab_reader *reader, const ml_mlab_segment *record)
+take_segment(mlab_reader *reader, const ml_mlab_segment *record, uint32_t stack)
 {
     mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
     if (record->device >= ML_DEVICE_MAX || !start->known) {
@@ -107,6 +119,7 @@ take_segment(mlab_reader *reader, const ml_mlab_segment *record)
         .total = record->total,
         .stream = record->stream,
         .pool = {record->pool[0], record->pool[1]},
+        .stack = stack,
         .small = record->small != 0,
         .expandable = record->expandable != 0,
         .first_block = start->block_count,
@@ -115,7 +128,7 @@ take_segment(mlab_reader *reader, const ml_mlab_segment *record)
 }
 
 static int
-take_block(mlab_reader *reader, const ml_mlab_block *record)
+take_block(mlab_reader *reader, const ml_mlab_block *record, uint32_t stack)
 {
     mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
     if (record->device < ML_DEVICE_MAX && start->left_out) {
@@ -139,6 +152,7 @@ take_block(mlab_reader *reader, const ml_mlab_block *record)
         .addr = record->addr,
         .size = record->size,
         .requested = asked ? record->requested : record->size,
+        .stack = stack,
         .state = record->state,
     };
     start->segments[start->segment_count - 1].block_count++;
@@ -341,6 +355,31 @@ take_clock(mlab_reader *reader, const ml_mlab_clock *clock)
     return 0;
 }
 
+static int
+take_trim(mlab_reader *reader, const ml_mlab_trim *record)
+{
+    reader->trim = *record;
+    reader->info->gone_steps = record->steps;
+    return 0;
+}
+
+static int
+take_trim_lane(mlab_reader *reader, const ml_mlab_trim_lane *record)
+{
+    bool known = record->lane <= ML_MLAB_LANES && record->missing <= record->gone &&
+                 record->gone <= record->events;
+    for (size_t i = 0; i < sizeof(record->peaks) / sizeof(record->peaks[0]); i++) {
+        known = known && record->peaks[i] <= ML_SIZE_MOST;
+    }
+    if (!known) {
+        return leave_out(reader);
+    }
+    ml_mlab_trim_lane *lane = &reader->trim_lanes[record->lane];
+    reader->info->gone_events += record->gone - lane->gone;
+    *lane = *record;
+    return 0;
+}
+
 int
 mlab_control(mlab_reader *reader, const ml_packed_other *record)
 {
@@ -356,6 +395,8 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
         ml_mlab_origin_frame origin_frame;
         ml_mlab_origin_line origin_line;
         ml_mlab_code_line code_line;
+        ml_mlab_trim trim;
+        ml_mlab_trim_lane trim_lane;
     } fixed;
     const uint8_t *rest;
     size_t left;
@@ -370,11 +411,11 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
                    : leave_out(reader);
     case ML_MLAB_SEGMENT:
         return take(record, &fixed, sizeof(fixed.segment), &rest, &left)
-                   ? take_segment(reader, &fixed.segment)
+                   ? take_segment(reader, &fixed.segment, stack_after(rest, left))
                    : leave_out(reader);
     case ML_MLAB_BLOCK:
         return take(record, &fixed, sizeof(fixed.block), &rest, &left)
-                   ? take_block(reader, &fixed.block)
+                   ? take_block(reader, &fixed.block, stack_after(rest, left))
                    : leave_out(reader);
     case ML_MLAB_STARTED:
         return take(record, &fixed, sizeof(fixed.device), &rest, &left)
@@ -407,6 +448,14 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
     case ML_MLAB_CODE_LINE:
         return take(record, &fixed, sizeof(fixed.code_line), &rest, &left)
                    ? take_code_line(reader, &fixed.code_line, rest, left)
+                   : leave_out(reader);
+    case ML_MLAB_TRIM:
+        return take(record, &fixed, sizeof(fixed.trim), &rest, &left)
+                   ? take_trim(reader, &fixed.trim)
+                   : leave_out(reader);
+    case ML_MLAB_TRIM_LANE:
+        return take(record, &fixed, sizeof(fixed.trim_lane), &rest, &left)
+                   ? take_trim_lane(reader, &fixed.trim_lane)
                    : leave_out(reader);
     default:
         return leave_out(reader);

@@ -5,14 +5,21 @@
 unsigned
 mlab_lane_of(const mlab_reader *reader, const ml_chunk *chunk)
 {
-    if (chunk->kind == ML_MLAB_CONTROL) {
+    switch (chunk->kind) {
+    case ML_MLAB_CONTROL:
         return ML_MLAB_LANES;
+    case ML_MLAB_START_DEFINITIONS:
+        return MLAB_START_DEFINITIONS;
+    case ML_MLAB_START_CONTROL:
+        return MLAB_START_CONTROL;
+    default:
+        break;
     }
     unsigned number = reader->ordered ? chunk->device : chunk->lane;
     unsigned other = reader->ordered ? chunk->lane : chunk->device;
     return chunk->kind == ML_MLAB_EVENTS && number < ML_MLAB_LANES && other == 0
                ? number
-               : ML_MLAB_LANES + 1;
+               : MLAB_NO_LANE;
 }
 
 static int
@@ -136,11 +143,37 @@ keep_event(mlab_reader *reader, ml_device_trace *trace, mlab_lane *lane,
     }
 }
 
+int
+mlab_begin_lane(mlab_reader *reader, mlab_lane *lane, unsigned number)
+{
+    bool events = number < ML_MLAB_LANES;
+    *lane =
+        (mlab_lane){.number = number, .device = reader->ordered && events ? number : 0};
+    if (!events || reader->trims == 0) {
+        return 0;
+    }
+    const ml_mlab_trim_lane *trim = &reader->trim_lanes[number];
+    uint64_t dropped = trim->dropped < trim->missing ? trim->dropped : trim->missing;
+    lane->ordinal = trim->events;
+    lane->dropped = trim->dropped;
+    if (trim->gone != 0 &&
+        ml_recording_add_device(reader->recording, lane->device) == NULL) {
+        return ML_ENOMEM;
+    }
+    return add_gap(reader, lane->device, 0, dropped, trim->missing - dropped);
+}
+
 /* Counts the events missing before the chunk HEADER. */
 int
 mlab_begin_chunk(mlab_reader *reader, mlab_lane *lane, const ml_chunk *header)
 {
+    if (lane->number > ML_MLAB_LANES) {
+        return 0;
+    }
     if (lane->number == ML_MLAB_LANES) {
+        uint64_t from = reader->trim_lanes[ML_MLAB_LANES].events;
+        from = header->first < from ? header->first : from;
+        lane->ordinal = lane->ordinal > from ? lane->ordinal : from;
         uint64_t missing =
             header->first > lane->ordinal ? header->first - lane->ordinal : 0;
         reader->info->lost_records += missing;
@@ -190,10 +223,13 @@ read_control(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
     int found = ML_PACKED_END;
     int result = 0;
     const uint8_t *before = chunk->at;
+    uint64_t from = reader->trim_lanes[ML_MLAB_LANES].events;
     while (result == 0 && (found = ml_chunk_next(chunk, &event, &other)) > 0) {
-        if (found == ML_PACKED_OTHER) {
+        if (found != ML_PACKED_OTHER) {
+            continue;
+        }
+        if (lane->number == MLAB_START_CONTROL || lane->ordinal++ >= from) {
             result = mlab_control(reader, &other);
-            lane->ordinal++;
         }
     }
     reader->info->damaged_chunks += found < 0;
@@ -201,11 +237,31 @@ read_control(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
     return result;
 }
 
+static void
+read_definitions(mlab_reader *reader, ml_chunk_reader *chunk)
+{
+    ml_event event;
+    ml_packed_other other;
+    int found;
+    const uint8_t *before = chunk->at;
+    while ((found = ml_chunk_next(chunk, &event, &other)) > 0) {
+        if (found == ML_PACKED_OTHER) {
+            mlab_define(reader, &other);
+        }
+    }
+    reader->info->damaged_chunks += found < 0;
+    reader->info->definition_bytes += (uint64_t)(chunk->at - before);
+}
+
 int
 mlab_read_chunk(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
 {
-    return lane->number == ML_MLAB_LANES ? read_control(reader, lane, chunk)
-                                         : read_events(reader, lane, chunk);
+    if (lane->number == MLAB_START_DEFINITIONS) {
+        read_definitions(reader, chunk);
+        return 0;
+    }
+    return lane->number < ML_MLAB_LANES ? read_events(reader, lane, chunk)
+                                        : read_control(reader, lane, chunk);
 }
 
 int

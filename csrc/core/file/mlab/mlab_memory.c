@@ -156,6 +156,15 @@ tell_memory(const ml_ledger *ledger, const mlab_start *start, ml_device_trace *t
     return ml_ledger_visit(ledger, &visitor);
 }
 
+/* What the file told of the time before its start. */
+static void
+tell_dropped(const ml_mlab_trim_lane *trim, ml_device_trace *trace)
+{
+    ml_totals peaks = {trim->peaks[0], trim->peaks[1], trim->peaks[2], trim->peaks[3]};
+    add_to_peak(trace, &peaks);
+    trace->overwritten_events = trim->gone - trim->missing;
+}
+
 /* The events are plain where no writer packed them. */
 static int
 follow(mlab_reader *reader, unsigned device)
@@ -170,6 +179,7 @@ follow(mlab_reader *reader, unsigned device)
     }
     if (result == 0) {
         result = tell_memory(reader->ledgers[device], &reader->starts[device], trace);
+        tell_dropped(&reader->trim_lanes[device], trace);
     }
     ml_ledger_free(reader->ledgers[device]);
     reader->ledgers[device] = NULL;

@@ -15,6 +15,12 @@
 #include "stacks/stacks.h"
 #include "stacks/wanted.h"
 
+/* Lanes of the file beside those that the header counts: a start after the first part was
+ * dropped. */
+#define MLAB_START_DEFINITIONS (ML_MLAB_LANES + 1)
+#define MLAB_START_CONTROL (ML_MLAB_LANES + 2)
+#define MLAB_NO_LANE (ML_MLAB_LANES + 3)
+
 /* Segments and blocks at the start of a device, in file order. */
 typedef struct mlab_start {
     ml_mlab_start head;
@@ -85,6 +91,9 @@ typedef struct mlab_reader {
     size_t clock_capacity;
     mlab_line line; /* that the last time was by */
     mlab_start starts[ML_DEVICE_MAX];
+    uint64_t trims; /* number of the start that counts; 0: nothing was dropped */
+    ml_mlab_trim trim;
+    ml_mlab_trim_lane trim_lanes[ML_MLAB_LANES + 1];
     mlab_tag *tags; /* owned */
     size_t tag_count;
     size_t tag_capacity;
@@ -131,8 +140,14 @@ enum mlab_piece {
 };
 enum mlab_piece mlab_piece_of(const mlab_reader *reader, const ml_chunk *header,
                               uint32_t chunk_bytes);
-/* The lane of the file that CHUNK names; ML_MLAB_LANES + 1 for none. */
+/* The lane of the file that CHUNK names; MLAB_NO_LANE for none. */
 unsigned mlab_lane_of(const mlab_reader *reader, const ml_chunk *chunk);
+/* Reads the start that a file has whose first part was dropped.  0 or ML_ENOMEM. */
+int mlab_read_start(mlab_reader *reader, const ml_mlab_input *input,
+                    uint32_t chunk_bytes);
+/* LANE is number NUMBER, of which the file's start tells where it goes on.  0 or
+ * ML_ENOMEM. */
+int mlab_begin_lane(mlab_reader *reader, mlab_lane *lane, unsigned number);
 /* Notes the events missing before the chunk HEADER.  0 or ML_ENOMEM, as of the next. */
 int mlab_begin_chunk(mlab_reader *reader, mlab_lane *lane, const ml_chunk *header);
 /* Reads the records up to the end of CHUNK, which may grow later. */

@@ -103,6 +103,8 @@ mlab_take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t byt
     recording->keys = header->keys;
     reader->ordered = header->ordered != 0;
     reader->tells_uses = (header->required & ML_MLAB_USES) != 0;
+    reader->trims =
+        (header->required & ML_MLAB_TRIMS) != 0 ? atomic_load(&header->trims) : 0;
     reader->wants = header->context > 0 && header->context <= 1 + ML_CONTEXT_ALL;
     if (reader->wants) {
         reader->wanted.context = (enum ml_context)(header->context - 1);
@@ -164,7 +166,7 @@ mlab_piece_of(const mlab_reader *reader, const ml_chunk *header, uint32_t chunk_
     }
     bool whole = header->magic == ML_CHUNK_MAGIC &&
                  header->version == ML_CHUNK_VERSION && header->bytes == chunk_bytes &&
-                 mlab_lane_of(reader, header) <= ML_MLAB_LANES &&
+                 mlab_lane_of(reader, header) < MLAB_NO_LANE &&
                  (header->flags & ML_CHUNK_CHECKED) != 0 &&
                  used <= chunk_bytes - sizeof(ml_chunk);
     return whole ? MLAB_PIECE_CHUNK : MLAB_PIECE_DAMAGED;
@@ -203,6 +205,11 @@ list_chunks(mlab_reader *reader, const ml_mlab_input *input, uint32_t chunk_byte
             continue;
         }
         item.lane = mlab_lane_of(reader, &item.header);
+        if (item.lane > ML_MLAB_LANES &&
+            (item.header.first != reader->trims || reader->trims == 0)) {
+            /* Of a start that was replaced, or is not complete. */
+            continue;
+        }
         if (ml_grow((void **)&list->items, &list->capacity, list->count + 1,
                     sizeof(item)) < 0) {
             return ML_ENOMEM;
@@ -265,9 +272,14 @@ static int
 read_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
           size_t *next, const ml_mlab_lane *counted, unsigned number, void *buffer)
 {
-    mlab_lane lane = {.number = number, .device = reader->ordered ? number : 0};
-    int result = 0;
-    if (number != ML_MLAB_LANES && reader->writer != NULL &&
+    mlab_lane lane;
+    int result = mlab_begin_lane(reader, &lane, number);
+    while (number <= ML_MLAB_LANES && is_of(list, *next, number) &&
+           list->items[*next].header.index < reader->trim_lanes[number].chunk) {
+        /* Of the part that was dropped. */
+        ++*next;
+    }
+    if (result == 0 && number < ML_MLAB_LANES && reader->writer != NULL &&
         is_of(list, *next, number)) {
         result =
             mlab_begin_memory(reader, lane.device, most_events(list, *next, counted));
@@ -288,7 +300,8 @@ read_lane(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
     if (result == 0 && reader->writer != NULL && reader->writer->count != 0) {
         result = mlab_pack_events(reader, lane.device);
     }
-    return result == 0 ? mlab_end_lane(reader, &lane, counted) : result;
+    return result == 0 && counted != NULL ? mlab_end_lane(reader, &lane, counted)
+                                          : result;
 }
 
 static size_t
@@ -301,14 +314,44 @@ first_of(const listing *list, unsigned number)
     return at;
 }
 
+static int
+read_start(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
+           void *buffer)
+{
+    size_t next = first_of(list, MLAB_START_DEFINITIONS);
+    int result =
+        read_lane(reader, input, list, &next, NULL, MLAB_START_DEFINITIONS, buffer);
+    return result < 0 ? result
+                      : read_lane(reader, input, list, &next, NULL, MLAB_START_CONTROL,
+                                  buffer);
+}
+
+int
+mlab_read_start(mlab_reader *reader, const ml_mlab_input *input, uint32_t chunk_bytes)
+{
+    listing list = {0};
+    void *buffer = ml_alloc(chunk_bytes);
+    int result =
+        buffer != NULL ? list_chunks(reader, input, chunk_bytes, &list) : ML_ENOMEM;
+    if (result == 0) {
+        result = read_start(reader, input, &list, buffer);
+    }
+    ml_free(list.items);
+    ml_free(buffer);
+    return result;
+}
+
 /* The control lane comes first: it tells where the others' valid events begin. */
 static int
 read_lanes(mlab_reader *reader, const ml_mlab_input *input, const listing *list,
            const ml_mlab_header *header, void *buffer)
 {
+    int result = read_start(reader, input, list, buffer);
     size_t next = first_of(list, ML_MLAB_LANES);
-    int result = read_lane(reader, input, list, &next, &header->lanes[ML_MLAB_LANES],
+    if (result == 0) {
+        result = read_lane(reader, input, list, &next, &header->lanes[ML_MLAB_LANES],
                            ML_MLAB_LANES, buffer);
+    }
     mlab_sort_clocks(reader);
     next = 0;
     for (unsigned number = 0; number < ML_MLAB_LANES && result == 0; number++) {
@@ -429,34 +472,38 @@ mlab_reader_free(mlab_reader *reader)
     ml_free(reader);
 }
 
-int
-ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
-             ml_read_error *error)
+/* A file that drops its first part meanwhile is read again. */
+#define LOOKS 4
+
+/* Reads the file once.  *AGAIN: it has another start now. */
+static int
+read_once(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
+          bool *again, ml_read_error *error)
 {
     ml_mlab_header header;
     int result = mlab_read_header(input, &header, error);
     if (result < 0) {
         return result;
     }
-    ml_mlab_info about = {0};
     mlab_reader *reader = NULL;
     result = mlab_reader_new(&reader);
     if (result < 0) {
         return ml_read_fail(error, result, 0, "%s", ml_strerror(result));
     }
-    reader->info = &about;
+    reader->info = info;
     mlab_take_header(reader, &header, input->bytes);
     result = read_all(reader, input, &header);
+    ml_mlab_header now;
+    *again = result == 0 && mlab_read_header(input, &now, error) == 0 &&
+             atomic_load(&now.trims) != atomic_load(&header.trims);
     if (result == 0) {
         result = mlab_finish(reader, &header);
     }
     if (result == 0) {
         *out = reader->recording;
-        *info = about;
         reader->recording = NULL;
     }
     else {
-        ml_mlab_info_fini(&about);
         ml_read_fail(
             error, result, 0, "%s",
             result == ML_EFORMAT
@@ -465,5 +512,38 @@ ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
                 : ml_strerror(result));
     }
     mlab_reader_free(reader);
+    return result;
+}
+
+int
+ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
+             ml_read_error *error)
+{
+    ml_recording *recording = NULL;
+    ml_mlab_info about = {0};
+    ml_mlab_input now = *input;
+    bool again = true;
+    int result = 0;
+    for (int look = 0; look < LOOKS && again && result != ML_ENOMEM; look++) {
+        ml_recording_free(recording);
+        recording = NULL;
+        ml_mlab_info_fini(&about);
+        about = (ml_mlab_info){0};
+        again = false;
+        result = read_once(&now, &recording, &about, &again, error);
+        ml_chunk last;
+        while (again && now.read(now.context, now.bytes, &last, sizeof(last)) == 0 &&
+               last.bytes >= ML_MLAB_CHUNK_LEAST) {
+            /* It has grown. */
+            now.bytes += last.bytes;
+        }
+    }
+    if (result == 0) {
+        *out = recording;
+        *info = about;
+    }
+    else {
+        ml_mlab_info_fini(&about);
+    }
     return result;
 }

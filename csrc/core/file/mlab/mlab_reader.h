@@ -42,8 +42,12 @@ typedef struct ml_mlab_info {
     uint64_t unread_records;  /* intact, but of an unknown kind or content */
     uint64_t unknown_starts;  /* devices without known memory at the start */
     uint64_t repeated_starts; /* devices with the memory at the start in parts */
-    uint64_t native_frames;   /* C++ frames, which have addresses but no names */
-    ml_mlab_gap *gaps;        /* owned */
+    /* Its first part was dropped, with what was in it; zeros: it is all there. */
+    uint64_t gone_events;
+    uint64_t gone_steps;
+    uint64_t gone_until;    /* unix ns: when the last of the events was */
+    uint64_t native_frames; /* C++ frames, which have addresses but no names */
+    ml_mlab_gap *gaps;      /* owned */
     size_t gap_count;
 } ml_mlab_info;
 

@@ -103,8 +103,8 @@ finish_notes(mlab_reader *reader)
     ml_note *told = recording->notes;
     size_t count = recording->note_count;
     size_t capacity = 0;
-    bool stepped = false;
-    uint64_t first_step = 0;
+    bool stepped = reader->trim.steps > 0;
+    uint64_t first_step = reader->trim.first_step;
     int result = 0;
     recording->notes = NULL;
     recording->note_count = 0;
@@ -131,6 +131,9 @@ mlab_finish_times(mlab_reader *reader)
 {
     ml_recording *recording = reader->recording;
     mlab_sort_clocks(reader);
+    if (reader->trims != 0) {
+        reader->info->gone_until = mlab_unix_ns(reader, reader->trim.ticks);
+    }
     for (size_t d = 0; reader->writer == NULL && d < recording->device_count; d++) {
         ml_device_trace *trace = &recording->devices[d];
         mlab_tell_times(reader, trace->events.plain, trace->event_count);
