@@ -40,7 +40,7 @@ def main():
                 os.symlink(planted.get(rank, common), f"{folder}/rank{rank}.mlab")
             done = subprocess.run(
                 [sys.executable, "-c", MEASURED, folder, str(options.jobs)],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True,
+                capture_output=True, text=True, check=True,
             )
         wall, user, mib, found = done.stdout.split(maxsplit=3)
         told = f"{found.strip()} of {sorted(planted)}"

@@ -338,15 +338,6 @@ def _kind_rows(kinds):
         )
 
 
-def _table(rows):
-    rows = list(rows)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        first = row[0].ljust(widths[0])
-        middle = [cell.rjust(widths[i]) for i, cell in enumerate(row[1:-1], 1)]
-        yield ("  " + "  ".join([first, *middle, row[-1]])).rstrip()
-
-
 def _unlike_lines(item):
     who = _of_ranks(item["ranks"])
     step = "" if item["step"] is None else f", in step {item['step']}"
@@ -376,7 +367,7 @@ def text(answer: Any) -> str:
         f"  median:  {wording.size(answer['median_peak_bytes'])}",
         "",
         "Alike",
-        *_table(_kind_rows(answer["kinds"])),
+        *wording.aligned(list(_kind_rows(answer["kinds"]))),
     ]
     if answer["kinds"][_SHOWN:]:
         out.append(f"  and {len(answer['kinds']) - _SHOWN} more kinds")
