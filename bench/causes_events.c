@@ -76,8 +76,10 @@ give(work *of, enum part part, ml_event *event)
     }
     if (part == FILED) {
         ml_packed_event packed;
+        ml_journal_turns turns;
+        ml_journal_port_begin(&of->port, 0, event, &of->lane.state, &turns);
         ml_lane_push_shared(&of->lane, event, &packed);
-        ml_journal_port_record(&of->port, 0, event, &packed);
+        ml_journal_port_record(&of->port, 0, event, &packed, &turns);
     }
 }
 

@@ -94,6 +94,9 @@ int ml_ledger_follow(ml_ledger *ledger, ml_event *event);
 /* For who knows the COUNT EVENTS from the next one on: fetches what some of them will read,
  * as blocks lie all over memory. */
 void ml_ledger_expect(const ml_ledger *ledger, const ml_event *events, size_t count);
+/* Hot path.  Fetches what EVENT, which comes next, will read and write first: the program
+ * has used the caches since the last one. */
+void ml_ledger_expect_next(const ml_ledger *ledger, const ml_event *event);
 
 /* Undoes EVENT in a ledger of segments alone: a released segment exists again, a new
  * one is removed.  Free memory of a pool is unmapped in one piece, however it was

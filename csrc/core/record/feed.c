@@ -129,8 +129,10 @@ static __attribute__((noinline)) int
 push_to_files(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *record)
 {
     ml_packed_event packed;
+    ml_journal_turns turns;
+    ml_journal_port_begin(&feed->port, number, record, &lane->state, &turns);
     int result = ml_lane_push_shared(lane, record, &packed);
-    ml_journal_port_record(&feed->port, number, record, &packed);
+    ml_journal_port_record(&feed->port, number, record, &packed, &turns);
     return result;
 }
 
@@ -332,6 +334,9 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record,
         if (state == ML_LOG_OFF) {
             return 0;
         }
+    }
+    if (state == ML_LOG_LIVE) {
+        ml_ledger_expect_next(log->ledger, record);
     }
     if (text != NULL && text->node != NULL) {
         record->node = node_id(feed, &log->names, text->node);

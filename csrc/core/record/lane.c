@@ -249,7 +249,6 @@ ml_lane_push(ml_lane *lane, const ml_event *event)
 int
 ml_lane_push_shared(ml_lane *lane, const ml_event *event, ml_packed_event *packed)
 {
-    packed->before = lane->state;
     packed->bytes = lane->writer.at;
     uint64_t chunks = lane->chunks;
     if (ml_lane_push(lane, event) != 0) {

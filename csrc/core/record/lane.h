@@ -50,7 +50,8 @@ void ml_lane_release(ml_lane *lane);
  * with nothing changed. */
 int ml_lane_push(ml_lane *lane, const ml_event *event);
 /* Hot path, as above, for an event that files keep, too.  *PACKED is its record, valid
- * until the next push, even if the lane has no room for it. */
+ * until the next push, even if the lane has no room for it; its base is the lane's state
+ * before. */
 int ml_lane_push_shared(ml_lane *lane, const ml_event *event, ml_packed_event *packed);
 
 /* The ordinal of the next event. */

@@ -263,10 +263,11 @@ push_copied(ml_lane *lane, uint64_t from, uint64_t to)
     uint64_t failed = 0;
     for (uint64_t i = from; i < to; i++) {
         ml_event event = numbered(i);
+        const ml_pack before = lane->state;
         ml_packed_event packed;
         failed += ml_lane_push_shared(lane, &event, &packed) != 0;
         if (copies.writer.at == (uint8_t *)((ml_chunk *)(void *)copies.bytes + 1)) {
-            ml_chunk_push_state(&copies.writer, &packed.before);
+            ml_chunk_push_state(&copies.writer, &before);
         }
         if (ml_chunk_push_packed(&copies.writer, &packed) != 0) {
             return UINT64_MAX;

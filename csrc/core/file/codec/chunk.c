@@ -127,17 +127,6 @@ ml_chunk_push_state(ml_chunk_writer *writer, const ml_pack *state)
 }
 
 int
-ml_chunk_push_packed(ml_chunk_writer *writer, const ml_packed_event *event)
-{
-    if ((size_t)(writer->end - writer->at) < event->length) {
-        return ML_EFULL;
-    }
-    memcpy(writer->at, event->bytes, event->length);
-    ml_chunk_commit(writer, writer->at + event->length);
-    return 0;
-}
-
-int
 ml_chunk_append(ml_chunk_writer *writer, unsigned kind, const void *bytes,
                 uint32_t length)
 {

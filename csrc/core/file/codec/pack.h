@@ -62,7 +62,6 @@ void ml_pack_state(const ml_pack *state, uint8_t *to);
 
 /* The record of one event, for every chunk that keeps the event. */
 typedef struct ml_packed_event {
-    ml_pack before;       /* what the record is relative to */
     const uint8_t *bytes; /* borrowed, or spare */
     size_t length;
     uint8_t spare[ML_PACK_ROOM];

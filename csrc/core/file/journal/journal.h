@@ -35,6 +35,9 @@ typedef struct ml_journal_port {
     /* Number of journals; with 0 the callback skips them. */
     _Atomic int count;
     _Atomic(ml_journal *) journals[ML_PORT_JOURNALS]; /* borrowed */
+    _Atomic int reach; /* no journal was ever at this place or behind it */
+    /* Who detaches a journal makes the lanes' writers' barriers, too. */
+    _Atomic bool barred;
     /* A lane's writer is in a journal: detaching a journal waits for it. */
     _Atomic int writing[ML_PORT_LANES];
     /* Guards the control lanes, and keeps a journal attached while a thread writes
@@ -108,10 +111,20 @@ ml_journal_port_open(const ml_journal_port *port)
     return atomic_load_explicit(&port->count, memory_order_relaxed) != 0;
 }
 
-/* Hot path.  EVENT, complete, came on LANE, and PACKED is its record.  Once a lane is
- * begun, every record of its packer comes here. */
+/* The journals that are about to get an event. */
+typedef struct ml_journal_turns {
+    ml_journal *journals[ML_PORT_JOURNALS]; /* borrowed */
+    bool ready[ML_PORT_JOURNALS];           /* it has room for the event's record */
+    unsigned count;
+} ml_journal_turns;
+
+/* Hot path.  EVENT, complete, comes on LANE; its record will be relative to BASE.  Once a
+ * lane is begun, every event of its packer comes here, and then, packed, below. */
+void ml_journal_port_begin(ml_journal_port *port, unsigned lane, const ml_event *event,
+                           const ml_pack *base, ml_journal_turns *turns);
 void ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event *event,
-                            const ml_packed_event *packed);
+                            const ml_packed_event *packed,
+                            const ml_journal_turns *turns);
 
 /* The following may be called from any thread, but not within the callback.  Records
  * without room are counted.

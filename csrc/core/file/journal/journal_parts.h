@@ -13,6 +13,7 @@
 #include "file/journal/journal_file.h"
 #include "file/journal/journal_marks.h"
 #include "file/journal/journal_trim.h"
+#include "stacks/stacks_records.h"
 
 /* Measured: smaller chunks cost more system calls, larger ones more unused disk. */
 #define ML_JOURNAL_CHUNK_BYTES (UINT32_C(1) << 16)
@@ -126,6 +127,30 @@ bool ml_journal_define_again(ml_journal *journal, ml_journal_lane *lane,
 /* The thread's own.  Unmaps full chunks, and maps chunks until WANTED are ready.  0, or
  * ML_E* with errno. */
 int ml_journal_refill(ml_journal *journal, unsigned wanted);
+
+/* Whether the bit of ID is set, or ID is 0. */
+static inline bool
+ml_journal_has(const _Atomic uint64_t *bits, uint32_t id)
+{
+    return id == 0 || (atomic_load_explicit(&bits[id / 64], memory_order_relaxed) >>
+                           (id % 64) &
+                       1) != 0;
+}
+
+/* Hot path.  Whether LANE has already what most events refer to, and EVENT no more. */
+static inline bool
+ml_journal_defined(const ml_journal *journal, const ml_journal_lane *lane,
+                   const ml_event *event)
+{
+    const ml_stacks *stacks = journal->stacks;
+    return (event->metadata | event->internal | event->compiled) == 0 &&
+           event->stack < stacks->nodes.limit &&
+           event->origin_stack < stacks->nodes.limit &&
+           event->node < stacks->strings.limit &&
+           ml_journal_has(lane->nodes, event->stack) &&
+           ml_journal_has(lane->nodes, event->origin_stack) &&
+           ml_journal_has(lane->strings, event->node);
+}
 
 /* Starts the thread, which opens the file's parts, sets opened, and signals refilled.
  * 0 or ML_ENOMEM. */

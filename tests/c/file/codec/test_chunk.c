@@ -87,12 +87,13 @@ test_a_record_is_the_same_in_every_chunk(void)
     ml_chunk_begin(&second, other_memory, &like);
     for (uint64_t number = 0; number < EVENTS; number++) {
         ml_event event = numbered(number);
-        ml_packed_event packed = {.before = state, .bytes = first.at};
+        const ml_pack before = state;
+        ml_packed_event packed = {.bytes = first.at};
         CHECK_INT(ml_chunk_push(&first, &state, &event), 0);
         packed.length = (size_t)(first.at - packed.bytes);
         if (number == JOINED) {
             joined = packed.bytes;
-            CHECK_INT(ml_chunk_push_state(&second, &packed.before), 0);
+            CHECK_INT(ml_chunk_push_state(&second, &before), 0);
         }
         if (number >= JOINED) {
             CHECK_INT(ml_chunk_push_packed(&second, &packed), 0);
@@ -122,8 +123,7 @@ test_a_full_chunk_takes_no_more(void)
     while (ml_chunk_push_packed(&writer, &packed) == 0) {
     }
     uint32_t used = ml_chunk_used(&writer);
-    CHECK(BYTES - sizeof(ml_chunk) - used < packed.length);
-    CHECK_INT(ml_chunk_push_state(&writer, &state), ML_EFULL);
+    CHECK(BYTES - sizeof(ml_chunk) - used < ML_PACK_ROOM);
     CHECK_INT(ml_chunk_push(&writer, &state, &event), ML_EFULL);
     CHECK_UINT(ml_chunk_used(&writer), used);
 }
