@@ -18,6 +18,7 @@ import json
 import mmap
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -154,12 +155,12 @@ OWNERS = {"events": NoOwners, "stacks": NoOwners, "hooks": Hooks, "module calls"
 
 @contextlib.contextmanager
 def recording(cause):
-    """Records with all causes of the ladder up to CAUSE."""
+    """Records with all causes of the ladder up to CAUSE; gives the MemorySnapshot, or None."""
     import memlab
     from memlab._record import annotations
 
     if cause == "off":
-        yield
+        yield None
         return
     steps = annotations._steps
     with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +176,7 @@ def recording(cause):
             annotations._steps = NoSteps()
         try:
             with snapshot:
-                yield
+                yield snapshot
         finally:
             annotations._steps = steps
 
@@ -248,7 +249,9 @@ def step_causes(options, text):
     names = LADDER
     values = interleave(names, options.repeats, timed)
     result = {"step": text, "events": steps.events_of(step), **steps.host_and_gpu(step),
-              "sample_ns": sample_ns(), "fault_ns": fault_ns(), "causes": {}}
+              "sample_ns": sample_ns(), "fault_ns": fault_ns(),
+              "tags_ns": {cause: tags_ns(step, cause) for cause in ("step notes", "file")},
+              "causes": {}}
     for place, cause in enumerate(names):
         base = values[BASE.get(cause, names[max(place - 1, 0)])]
         row = result["causes"][cause] = {}
@@ -259,6 +262,29 @@ def step_causes(options, text):
             row[f"{figure}_over_off"] = over(mine, [value[figure] for value in values["off"]])
     result["parts"] = event_parts(options, step)
     return result
+
+
+def tags_ns(step, cause):
+    """Processor time of the tags of one of STEP's steps, which stand in the step's own hooks."""
+    spent = {"before_step": [], "after_step": []}
+
+    def watch(owners, name):
+        tag = getattr(owners, name)
+
+        def timed(optimizer):
+            begin = time.thread_time_ns()
+            tag(optimizer)
+            spent[name].append(time.thread_time_ns() - begin)
+
+        setattr(owners, name, timed)
+
+    with recording(cause) as snapshot:
+        for name in spent:
+            watch(snapshot._owners, name)
+        for _ in range(4 * FIRST):
+            step().item()
+    # The median leaves out the first steps, and those at which lines go to the file.
+    return sum(statistics.median(values) for values in spent.values())
 
 
 def sample_ns():

@@ -75,6 +75,9 @@ def show_step(figures, warm):
     share = sample / max(250e6, 1000 * sample)
     print(f"  A sample of the host's and the GPU's memory: {sample / 1e3:.0f} us, at most "
           f"{100 * share:.2f} % of the time.")
+    tags = figures["tags_ns"]
+    print(f"  Tags, timed in the step's own hooks: {tags['step notes'] / 1e3:.0f} us a step in "
+          f"memory, {tags['file'] / 1e3:.0f} us with a file.")
     print(f"  A page fault: {figures['fault_ns']:.0f} ns.")
     parts = figures["parts"]
     if "failed" in parts:
@@ -87,9 +90,11 @@ def show_step(figures, warm):
         cells = [ns(column[name]) for column in columns]
         print(f"  {name:13}{cells[0]:>20}{cells[1]:>22}{cells[2]:>22}")
     if warm is not None:
-        here = causes["events"]["processor_ns_added"]["median"] / events
-        print(f"  An event without its stack costs {here:.0f} ns of processor time in this step, "
-              f"{warm:.0f} ns warm:\n  {here - warm:.0f} ns are cache misses.")
+        here = causes["events"]["processor_ns_added"]
+        low, high = (bound / events for bound in here["interval_95"])
+        print(f"  An event without its stack costs {here['median'] / events:.0f} [{low:.0f}.."
+              f"{high:.0f}] ns of processor time in this step, {warm:.0f} ns warm:\n  the "
+              "difference is cache misses.")
 
 
 def line(name, row, suffix, off, events):

@@ -143,9 +143,10 @@ static PyObject *
 zero_shard(PyObject *parameter)
 {
     PyObject *attributes = PyObject_GenericGetDict(parameter, NULL);
-    PyObject *shard = attributes != NULL && PyDict_Check(attributes)
-                          ? PyDict_GetItemString(attributes, "ds_tensor")
-                          : NULL;
+    /* Most parameters have none, and the name would be made for each. */
+    bool any = attributes != NULL && PyDict_Check(attributes) &&
+               PyDict_GET_SIZE(attributes) > 0;
+    PyObject *shard = any ? PyDict_GetItemString(attributes, "ds_tensor") : NULL;
     Py_XINCREF(shard);
     Py_XDECREF(attributes);
     PyErr_Clear();

@@ -67,8 +67,8 @@ ml_journal_port_begin(ml_journal_port *port, unsigned lane, const ml_event *even
     int reach = atomic_load_explicit(&port->reach, memory_order_relaxed);
     for (int i = 0; i < reach; i++) {
         ml_journal *journal = atomic_load(&port->journals[i]);
-        if (journal != NULL && atomic_load_explicit(&journal->lanes[lane].begun,
-                                                    memory_order_relaxed)) {
+        if (journal != NULL &&
+            atomic_load_explicit(&journal->lanes[lane].begun, memory_order_relaxed)) {
             turns->ready[turns->count] =
                 prepare(journal, &journal->lanes[lane], event, base);
             turns->journals[turns->count++] = journal;

@@ -132,9 +132,9 @@ int ml_journal_refill(ml_journal *journal, unsigned wanted);
 static inline bool
 ml_journal_has(const _Atomic uint64_t *bits, uint32_t id)
 {
-    return id == 0 || (atomic_load_explicit(&bits[id / 64], memory_order_relaxed) >>
-                           (id % 64) &
-                       1) != 0;
+    return id == 0 ||
+           (atomic_load_explicit(&bits[id / 64], memory_order_relaxed) >> (id % 64) &
+            1) != 0;
 }
 
 /* Hot path.  Whether LANE has already what most events refer to, and EVENT no more. */
