@@ -243,6 +243,8 @@ class Asked:
                 f"the figures end where {self._endless >> 30} GiB of memory ran out too"
             )
         answer["devices"] = self._devices(run)
+        # Of a world, more ranks may have run than before.
+        answer["world"] = self._world_of(run)
         answer.update(_progress(run))
         return run
 

@@ -76,6 +76,20 @@ def test_of_a_large_world_a_rank_has_its_share(size, capsys):
 
 @needs_torch
 @pytest.mark.slow
+def test_a_rank_that_does_not_fit_is_the_answer(capsys):
+    """Memory ends at the first rank; without a limit the other one runs too."""
+    words = ["--world-size", "64", "--ranks", "0,63", "--gpu", "l4", "--memory", "1140MiB"]
+    assert main.main(["fit", "--json", *words, str(PROGRAM), "fsdp2"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    check(answer, _answers.FitAnswer)
+    assert answer["out_of_memory"]["rank"] == 0
+    assert [row["rank"] for row in answer["world"]["ranks"]] == [0, 63]
+    assert [item["rank"] for item in answer["devices"]] == [0, 63]
+    assert "rank 0 decides" in text.text(answer).lower()
+
+
+@needs_torch
+@pytest.mark.slow
 def test_a_stage_is_fed_with_the_shapes_of_the_one_before(capsys):
     """The second of two: before it the first runs, which was not asked for."""
     answer = fit_json(
