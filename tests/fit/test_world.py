@@ -102,6 +102,17 @@ def test_a_stage_is_fed_with_the_shapes_of_the_one_before(capsys):
     assert expected <= device["by_category"]["parameter"] <= expected + 4 * 512
 
 
+@needs_torch
+@pytest.mark.slow
+def test_stages_that_feed_each_other_take_turns(capsys):
+    """The second of two ranks feeds the first, too, whose layers take no other shape."""
+    answer = fit_json(capsys, "--world-size", 2, PROGRAM, "pp_loops")
+    assert answer["world"]["ranks"] == [
+        {"rank": 0, "reason": "the first"}, {"rank": 1, "reason": "stage 1 of 2"},
+    ]  # fmt: skip
+    assert (answer["ended"], answer["steps"]) == ("end", 3)
+
+
 OBJECTS = """
 import os, torch, torch.distributed as dist
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
