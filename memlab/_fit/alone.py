@@ -67,6 +67,7 @@ class World:
             for name, stand_in in (
                 ("TCPStore", store),
                 ("FileStore", store),
+                ("HashStore", store),
                 ("ProcessGroupGloo", gloo),
             ):
                 if hasattr(module, name):

@@ -39,8 +39,8 @@ _ESTIMATED = (
 
 _MEASURED_RANKS = 2
 _EXTRAPOLATED = (
-    "NCCL's memory was measured with two ranks and is extrapolated to {:,}: networks, trees and "
-    "NVLink multicast may take some hundred MiB more"
+    "NCCL's memory was measured with two ranks and is extrapolated to {:,}: networks, trees "
+    "and NVLink multicast may take some hundred MiB more"
 )
 
 
