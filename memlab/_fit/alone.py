@@ -67,6 +67,7 @@ class World:
             for name, stand_in in (
                 ("TCPStore", store),
                 ("FileStore", store),
+                ("HashStore", store),
                 ("ProcessGroupGloo", gloo),
             ):
                 if hasattr(module, name):
@@ -96,9 +97,11 @@ class World:
         def scatter(group, *arguments, **options):
             work = original(group, *arguments, **options)
             root = _root(arguments, options)
-            if root is None or not all(_is_kept(tensor) for tensor in arguments[0]):
+            if root is None or len(arguments) < 2:
                 return work
             outputs, inputs = arguments[0], arguments[1]
+            if not all(_is_kept(tensor) for tensor in outputs):
+                return work
             for i, output in enumerate(outputs):
                 if group.rank() == root:
                     for to, tensor in enumerate(inputs[i]):
@@ -179,9 +182,12 @@ def _is_kept(tensor):
 
 
 def _root(arguments, options):
-    """The rank in its group that sends; None: not in the form that torch itself calls."""
-    given = arguments[-1] if len(arguments) > 1 else options.get("opts")
-    return getattr(given, "rootRank", None)
+    """The rank in its group that sends, or gets all; None: not called as torch itself does,
+    with lists of tensors and options.
+    """
+    if not arguments or not all(isinstance(given, list) for given in arguments[:-1]):
+        return None
+    return getattr(options.get("opts", arguments[-1]), "rootRank", None)
 
 
 def _global_rank(group, rank):
@@ -191,9 +197,9 @@ def _global_rank(group, rank):
 def _gathering(original):
     def gather(group, *arguments, **options):
         work = original(group, *arguments, **options)
-        for to, tensor in zip(arguments[0], arguments[1]):
-            if _is_kept(tensor):
-                for output in to:
+        if _root(arguments, options) is not None and len(arguments) > 1:
+            for to, tensor in zip(arguments[0], arguments[1]):
+                for output in to if _is_kept(tensor) else ():
                     output.copy_(tensor)
         return work
 

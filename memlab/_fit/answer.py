@@ -39,8 +39,8 @@ _ESTIMATED = (
 
 _MEASURED_RANKS = 2
 _EXTRAPOLATED = (
-    "NCCL's memory was measured with two ranks and is extrapolated to {:,}: networks, trees and "
-    "NVLink multicast may take some hundred MiB more"
+    "NCCL's memory was measured with two ranks and is extrapolated to {:,}: networks, trees "
+    "and NVLink multicast may take some hundred MiB more"
 )
 
 
@@ -243,6 +243,8 @@ class Asked:
                 f"the figures end where {self._endless >> 30} GiB of memory ran out too"
             )
         answer["devices"] = self._devices(run)
+        # Of a world, more ranks may have run than before.
+        answer["world"] = self._world_of(run)
         answer.update(_progress(run))
         return run
 

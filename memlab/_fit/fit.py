@@ -45,8 +45,9 @@ def fit(
     as {batch_size} in an argument, as --batch-size or batch_size=, or, with a name in
     capitals, as an environment variable.  world_size: number of all ranks of a program of
     many; nodes: the machines they are on, None: by torchrun's arguments, else 8 a machine;
-    ranks: those to run, each alone in its process, None: one of each kind.  steps: optimizer steps after which the
-    program ends; None: as above.  timeout: seconds for one run of the program.
+    ranks: those to run, each alone in its process, None: one of each kind.  steps:
+    optimizer steps after which the program ends; None: as above.  timeout: seconds for one
+    run of the program.
 
     Returns a dict, described in docs/LABORATORY.md: fits is a bool, and each of devices
     has allocated_peak_bytes, reserved_peak_bytes, total_bytes (comparable with

@@ -22,6 +22,8 @@ from memlab._text import wording
 # Time to write the recording after the request to end.
 _GRACE_SECONDS = 30
 _TAIL_LINES = 80
+# Ranks that wait for each other take turns; after so many one goes on without the others.
+_MOST_ATTEMPTS = 8
 _WRAPPER = """#!/bin/sh
 exec "$MEMLAB_FIT_PYTHON" -m memlab._fit.program "$@"
 """
@@ -201,18 +203,27 @@ class Runs:
 
     def _run_alone(self, rank, command, memory, variables, done, waiting):
         """Runs RANK, and before it those whose messages it needs, into DONE.  WAITING: the
-        ranks that wait for this one.
+        ranks that wait for this one: if it needs one of these, it is their turn.
         """
-        while rank not in done:
+        given_up = set()
+        for _ in range(_MOST_ATTEMPTS):
+            kept = len(os.listdir(self._kept))
             self.tell(f"running rank {rank} of {self._world.size:,}")
-            ran = [*done, *waiting, rank]
+            ran = [*done, *given_up, rank]
             result = self._run(command, memory, variables, rank, ran)
             if result.wanted is None:
                 done[rank] = result
-            else:
-                self._run_alone(
-                    result.wanted, command, memory, variables, done, [*waiting, rank]
-                )
+                return
+            if result.wanted in waiting:
+                return
+            self._run_alone(
+                result.wanted, command, memory, variables, done, [*waiting, rank]
+            )
+            if result.wanted not in done and len(os.listdir(self._kept)) == kept:
+                # Each waits for the other.
+                given_up.add(result.wanted)
+        ran = range(self._world.size)
+        done[rank] = self._run(command, memory, variables, rank, list(ran))
 
     def _new_folder(self):
         self._count += 1

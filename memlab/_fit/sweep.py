@@ -55,7 +55,7 @@ def sweep(
     "tp=1,2,4", whose values are all tried, and at most one as "batch_size=1..64", of which
     the largest that fits is searched: a value above one that does not fit is not tried.
     answers: a file to which each try is written when it is done, and from which tries that
-    are there already are read.  executor: runs the tries, each in one call; its workers need
+    are there already are read; those that failed are tried again.  executor: runs the tries, each in one call; its workers need
     memlab, the program and the same working directory.  None: one after the other.
 
     Returns a dict, described in docs/LABORATORY.md: rows has one for each GPU and
@@ -86,8 +86,8 @@ def sweep_of(
     """As sweep(), for a command's WORDS in the world AROUND; TELL(text) is called with what
     was tried.
     """
-    if isinstance(memory, str):
-        memory = phantom.parse_memory(memory)
+    memory = phantom.environment(None, devices, memory)["MEMLAB_PHANTOM_MEMORY"]
+    memory = int(memory) if memory else None
     how = memory, devices, around and dataclasses.astuple(around), steps, timeout
     rows = [
         _Row(words, gpu, how, chosen, ranged)
@@ -174,11 +174,10 @@ class _Row:
         if ranged is not None:
             # Whether there is a place for it.
             vary.put(words, ranged.name, ranged.lowest)
-        self._search = (
-            _once()
-            if ranged is None
-            else vary.searching(ranged.lowest, ranged.highest)
-        )
+        if ranged is None:
+            self._search = _once()
+        else:
+            self._search = vary.searching(ranged.lowest, ranged.highest)
         self.value = next(self._search)  # to try next; None: nothing more
         self._best = self._error = None
 
@@ -258,8 +257,8 @@ def _try_all(rows, found, executor, finish):
             result = done.result()
         except concurrent.futures.BrokenExecutor:
             raise Error(
-                "a worker of the executor ended; what was tried until then is kept with "
-                "answers, and is not tried again"
+                "a worker of the executor ended; with a file of answers, the next sweep "
+                "goes on from what was tried"
             ) from None
         finish(row, result)
         go_on(row)
@@ -344,10 +343,10 @@ class _Answers:
         return result
 
     def add(self, question, result):
-        key = self._key(question)
-        self._known[key] = result
         self.added += 1
-        if self._file is not None:
+        # What failed may do better another time, for example with a longer time limit.
+        if self._file is not None and result["error"] is None:
+            key = self._key(question)
             entry = {"key": key, "question": question, "result": result}
             self._file.write(json.dumps(entry) + "\n")
             self._file.flush()

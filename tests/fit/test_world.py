@@ -76,6 +76,20 @@ def test_of_a_large_world_a_rank_has_its_share(size, capsys):
 
 @needs_torch
 @pytest.mark.slow
+def test_a_rank_that_does_not_fit_is_the_answer(capsys):
+    """Memory ends at the first rank; without a limit the other one runs too."""
+    words = ["--world-size", "64", "--ranks", "0,63", "--gpu", "l4", "--memory", "1140MiB"]
+    assert main.main(["fit", "--json", *words, str(PROGRAM), "fsdp2"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    check(answer, _answers.FitAnswer)
+    assert answer["out_of_memory"]["rank"] == 0
+    assert [row["rank"] for row in answer["world"]["ranks"]] == [0, 63]
+    assert [item["rank"] for item in answer["devices"]] == [0, 63]
+    assert "rank 0 decides" in text.text(answer).lower()
+
+
+@needs_torch
+@pytest.mark.slow
 def test_a_stage_is_fed_with_the_shapes_of_the_one_before(capsys):
     """The second of two: before it the first runs, which was not asked for."""
     answer = fit_json(
@@ -86,6 +100,17 @@ def test_a_stage_is_fed_with_the_shapes_of_the_one_before(capsys):
     expected = sum(4 * (wide + 1) * (wide + 64) for wide in (1024 + 128, 1024 + 192))
     # Blocks of the allocator are multiples of 512 bytes.
     assert expected <= device["by_category"]["parameter"] <= expected + 4 * 512
+
+
+@needs_torch
+@pytest.mark.slow
+def test_stages_that_feed_each_other_take_turns(capsys):
+    """The second of two ranks feeds the first, too, whose layers take no other shape."""
+    answer = fit_json(capsys, "--world-size", 2, PROGRAM, "pp_loops")
+    assert answer["world"]["ranks"] == [
+        {"rank": 0, "reason": "the first"}, {"rank": 1, "reason": "stage 1 of 2"},
+    ]  # fmt: skip
+    assert (answer["ended"], answer["steps"]) == ("end", 3)
 
 
 OBJECTS = """

@@ -140,40 +140,43 @@ def step_shared(kind, layers):
 
 
 class Pipeline:
-    """A stage of a pipeline and its schedule.  shapes: the stage's inputs are given; else
-    the stage before sends what it found."""
+    """A rank's stages of a pipeline, and its schedule.  shapes: the inputs of stages are
+    given; else the stage before sends what it found."""
 
-    def __init__(self, schedule, shapes):
+    def __init__(self, schedule, shapes, loops=1):
         from torch.distributed import pipelining
 
         self.rank, ranks = dist.get_rank(), dist.get_world_size()
-        # Unlike each other, so that shapes of one stage do not serve another.
-        layers = nn.Sequential(
-            *(nn.Linear(WIDTH + 64 * i, WIDTH + 64 * (i + 1)) for i in range(2 * ranks))
-        )[2 * self.rank : 2 * self.rank + 2].cuda()
-        self.layers, self.last = layers, self.rank == ranks - 1
-        given = {}
-        if shapes:
-            rows = BATCH // 4
-            given["input_args"] = (torch.empty(rows, layers[0].in_features, device="meta"),)
-            given["output_args"] = (torch.empty(rows, layers[1].out_features, device="meta"),)
-        device = torch.device("cuda", torch.cuda.current_device())
-        stage = pipelining.PipelineStage(layers, self.rank, ranks, device, **given)
+        self.last = self.rank == ranks - 1
+        self.layers = nn.ModuleList()
+        stages = []
+        for number in range(self.rank, loops * ranks, ranks):
+            # Unlike each other, so that shapes of one stage do not serve another.
+            wide = [WIDTH + 64 * i for i in range(2 * number, 2 * number + 3)]
+            layers = nn.Sequential(nn.Linear(*wide[:2]), nn.Linear(*wide[1:])).cuda()
+            given = {}
+            if shapes:
+                rows = BATCH // 4
+                given["input_args"] = (torch.empty(rows, wide[0], device="meta"),)
+                given["output_args"] = (torch.empty(rows, wide[2], device="meta"),)
+            device = torch.device("cuda", torch.cuda.current_device())
+            stages.append(
+                pipelining.PipelineStage(layers, number, loops * ranks, device, **given)
+            )
+            self.layers.append(layers)
         self.schedule = getattr(pipelining, schedule)(
-            stage, n_microbatches=4, loss_fn=lambda y, target: y.square().mean()
+            stages if loops > 1 else stages[0],
+            n_microbatches=4,
+            loss_fn=lambda y, target: y.square().mean(),
         )
 
     def parameters(self):
         return self.layers.parameters()
 
     def step(self):
-        inputs = torch.randn(BATCH, WIDTH, device="cuda")
-        if self.rank == 0:
-            self.schedule.step(inputs)
-        elif self.last:
-            self.schedule.step(target=torch.empty(BATCH, 1, device="cuda"))
-        else:
-            self.schedule.step()
+        inputs = [torch.randn(BATCH, WIDTH, device="cuda")] if self.rank == 0 else []
+        target = torch.empty(BATCH, 1, device="cuda") if self.last else None
+        self.schedule.step(*inputs, target=target)
 
 
 def pp_gpipe(layers):
@@ -186,6 +189,11 @@ def pp_1f1b(layers):
 
 def pp_inferred(layers):
     return Pipeline("Schedule1F1B", shapes=False)
+
+
+def pp_loops(layers):
+    """Each rank has two stages: what the last rank sends, the first one gets."""
+    return Pipeline("ScheduleInterleaved1F1B", shapes=False, loops=2)
 
 
 def train(kind):
