@@ -540,7 +540,7 @@ ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
     builder b = {.trace = trace,
                  .run = {.first = ML_NO_EVENT},
                  .collects = collects_garbage(recording)};
-    ml_event_cursor_init(&b.cursor, &trace->events, ML_EVENT_ALL);
+    ml_event_cursor_init(&b.cursor, &trace->events, ML_EVENT_MEMORY);
     b.workload = ml_alloc_zeroed(1, sizeof(ml_workload));
     if (b.workload == NULL) {
         return ML_ENOMEM;
