@@ -356,8 +356,7 @@ follow_run(builder *b, size_t index, const ml_event *event)
 static int
 take_oom(builder *b, size_t index, const ml_event *event)
 {
-    /* An OOM event has the rounded bytes, and in its address the device's free
-     * bytes. */
+    /* An OOM event has the rounded bytes, its address the device's free bytes. */
     ml_workload *workload = b->workload;
     uint64_t reserved = b->walk.reserved;
     uint64_t wanted = segment_bytes(&workload->recording->rules, event->size);
