@@ -432,6 +432,29 @@ ml_events_reach(const ml_events *events, size_t count, size_t from, uint64_t tim
     return i;
 }
 
+size_t
+ml_events_find_action(const ml_events *events, size_t count, size_t from,
+                      enum ml_action action)
+{
+    size_t i = from;
+    while (i < count) {
+        size_t end = i - i % ML_EVENTS_CHUNK + ML_EVENTS_CHUNK;
+        end = end < count ? end : count;
+        if (events->plain == NULL &&
+            ml_events_most(events, count, i, ML_EVENT_MEMBER_action) < action) {
+            i = end;
+            continue;
+        }
+        while (i < end && ml_events_action(events, i) != action) {
+            i++;
+        }
+        if (i < end) {
+            break;
+        }
+    }
+    return i;
+}
+
 int
 ml_events_set_column(ml_events *events, size_t count, size_t first, unsigned member,
                      const uint64_t *values)

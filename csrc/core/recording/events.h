@@ -145,6 +145,9 @@ uint64_t ml_events_most(const ml_events *events, size_t count, size_t first,
 /* The first of the COUNT events from FROM on whose time is TIME or later; COUNT: none. */
 size_t ml_events_reach(const ml_events *events, size_t count, size_t from,
                        uint64_t time);
+/* The first of the COUNT events from FROM on with this action; COUNT: none. */
+size_t ml_events_find_action(const ml_events *events, size_t count, size_t from,
+                             enum ml_action action);
 /* Sets it in COUNT events, as many as were got.  0 or ML_ENOMEM. */
 int ml_events_set_column(ml_events *events, size_t count, size_t first, unsigned member,
                          const uint64_t *values);

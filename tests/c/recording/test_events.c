@@ -220,6 +220,32 @@ test_columns(void)
     }
 }
 
+/* In a chunk whose greatest action it is, in one where it is not, and in none; packed and
+ * plain. */
+static void
+test_find_action(void)
+{
+    static ml_event all[COUNT];
+    memset(all, 0, sizeof(all));
+    size_t first = ML_EVENTS_CHUNK + 3, second = 3 * ML_EVENTS_CHUNK + 1;
+    all[first].action = all[second].action = ML_ACTION_OOM;
+    all[first + 2].action = all[second + 1].action = ML_ACTION_OTHER;
+    all[second + 2].action = ML_ACTION_FREE_REQUESTED;
+    ml_events events = packed(all, COUNT);
+    for (unsigned plain = 0; plain < 2; plain++) {
+        CHECK_UINT(ml_events_find_action(&events, COUNT, 0, ML_ACTION_OOM), first);
+        CHECK_UINT(ml_events_find_action(&events, COUNT, first, ML_ACTION_OOM), first);
+        CHECK_UINT(ml_events_find_action(&events, COUNT, first + 1, ML_ACTION_OOM),
+                   second);
+        CHECK_UINT(ml_events_find_action(&events, COUNT, second + 1, ML_ACTION_OOM),
+                   COUNT);
+        CHECK_UINT(ml_events_find_action(&events, COUNT, 0, ML_ACTION_SNAPSHOT), COUNT);
+        CHECK_UINT(ml_events_find_action(&events, COUNT, COUNT, ML_ACTION_OOM), COUNT);
+        CHECK(plain == 1 || ml_events_unpack(&events, COUNT) != NULL);
+    }
+    ml_events_free(&events);
+}
+
 /* Backwards and every third, of members of which one is read alone; others stay. */
 static void
 test_changed_members(void)
@@ -312,6 +338,7 @@ main(void)
     RUN(test_none);
     RUN(test_written_one_by_one);
     RUN(test_columns);
+    RUN(test_find_action);
     RUN(test_changed_members);
     RUN(test_takes_little);
     RUN(test_no_memory);

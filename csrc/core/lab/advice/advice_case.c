@@ -13,11 +13,8 @@
 static size_t
 first_failed(const ml_device_trace *trace)
 {
-    size_t at = 0;
-    while (at < trace->event_count &&
-           ml_events_action(&trace->events, at) != ML_ACTION_OOM) {
-        at++;
-    }
+    size_t at =
+        ml_events_find_action(&trace->events, trace->event_count, 0, ML_ACTION_OOM);
     return at < trace->event_count ? at : ML_NO_EVENT;
 }
 

@@ -54,10 +54,8 @@ is_backward(const ml_event *event)
 /* ---- Passes ---- */
 
 static int
-follow_pass(finder *f, size_t event)
+follow_pass(finder *f, size_t event, const ml_event *at)
 {
-    ml_event told = ml_events_at(&f->it->trace->events, event);
-    const ml_event *at = &told;
     seen *thread = &f->threads[at->autograd_thread];
     if (thread->open == 0) {
         void *passes = f->passes;
@@ -89,7 +87,9 @@ find_passes(finder *f)
     const ml_device_trace *trace = f->it->trace;
     int error = 0;
     ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events, ML_EVENT_ALL);
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(sequence) | ML_EVENT_BIT(autograd_thread) |
+                             ML_EVENT_BIT(flags) | ML_EVENT_BIT(action));
     for (size_t i = 0; error == 0 && i < trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         if (event->autograd_thread == 0) {
@@ -97,7 +97,7 @@ find_passes(finder *f)
         }
         seen *thread = &f->threads[event->autograd_thread];
         if (is_backward(event)) {
-            error = follow_pass(f, i);
+            error = follow_pass(f, i, event);
         }
         else if (event->action == ML_ACTION_ALLOC) {
             thread->first = thread->first == 0 ? event->sequence : thread->first;
@@ -206,15 +206,19 @@ judge(const finder *f, size_t demand, uint32_t *frame)
         ml_growth_has(it->growth, &it->of[demand].cause)) {
         return ML_ADVICE_COUNT;
     }
-    ml_event event = ml_events_at(&it->trace->events, of->born);
-    const ml_event *birth = &event;
+    const ml_events *events = &it->trace->events;
+    uint16_t thread = ml_events_autograd_thread(events, of->born);
     bool input = it->of[demand].cause.phase != ML_PHASE_FORWARD;
-    if (birth->autograd_thread == 0 || is_backward(birth) || !is_held(it, demand) ||
-        (!input && birth->sequence <= f->threads[birth->autograd_thread].first)) {
+    if (thread == 0 || (ml_events_flags(events, of->born) & ML_EVENT_BACKWARD) != 0 ||
+        !is_held(it, demand)) {
         return ML_ADVICE_COUNT;
     }
-    const pass *by = input ? pass_at(f, of->last_used)
-                           : pass_of(f, birth->autograd_thread, birth->sequence - 1);
+    uint64_t sequence = ml_events_sequence(events, of->born);
+    if (!input && sequence <= f->threads[thread].first) {
+        return ML_ADVICE_COUNT;
+    }
+    const pass *by =
+        input ? pass_at(f, of->last_used) : pass_of(f, thread, sequence - 1);
     if (by != NULL) {
         *frame = by->frame;
         return by->freed == 0 ? ML_ADVICE_GRAPH_RETAINED : ML_ADVICE_COUNT;

@@ -75,23 +75,26 @@ find_made(finder *f)
     if (f->list == NULL) {
         return ML_ENOMEM;
     }
+    const ml_events *events = &it->trace->events;
     uint32_t round = 0;
     bool back = false;
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
         const ml_demand *demand = &it->workload->demands[i];
-        ml_event event = ml_events_at(&it->trace->events, demand->born);
-        const ml_event *birth = &event;
         bool was_back = back;
-        back = (birth->flags & ML_EVENT_BACKWARD) != 0;
+        back = (ml_events_flags(events, demand->born) & ML_EVENT_BACKWARD) != 0;
         round += was_back && !back;
-        if (demand->bytes < LEAST_BYTES / 2 || birth->autograd_thread == 0 ||
-            birth->sequence == UINT64_MAX || (!back && birth->sequence == 0)) {
+        uint16_t thread = ml_events_autograd_thread(events, demand->born);
+        if (demand->bytes < LEAST_BYTES / 2 || thread == 0) {
             continue;
         }
-        f->list[f->count++] = (made){.node = birth->sequence - !back,
+        uint64_t sequence = ml_events_sequence(events, demand->born);
+        if (sequence == UINT64_MAX || (!back && sequence == 0)) {
+            continue;
+        }
+        f->list[f->count++] = (made){.node = sequence - !back,
                                      .demand = i,
                                      .round = round,
-                                     .thread = birth->autograd_thread,
+                                     .thread = thread,
                                      .back = back};
     }
     if (f->count != 0) {

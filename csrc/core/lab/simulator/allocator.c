@@ -21,25 +21,27 @@ expanded_size(const ml_allocator *a, uint32_t index)
     return node->size + (node->next != 0 && !next->mapped ? next->size : 0);
 }
 
-/* The first free block from INDEX on that the request may use, by the rules for
+/* The first free block from INDEX, at *PLACE, on that the request may use, by the rules for
  * expandable segments; 0: none. */
 static uint32_t
 pass_expandable(const ml_allocator *a, const ml_set *set, uint32_t index,
-                const ml_request *r)
+                const ml_request *r, ml_set_place *place)
 {
     const ml_node *nodes = a->nodes;
     if (r->expandable) {
-        uint32_t next = ml_set_next(a, set, index);
+        ml_set_place after = *place;
+        uint32_t next = ml_set_step(set, &after);
         while (nodes[index].space != 0 && next != 0 &&
                nodes[next].stream == r->stream &&
                expanded_size(a, next) < expanded_size(a, index)) {
             index = next;
-            next = ml_set_next(a, set, next);
+            *place = after;
+            next = ml_set_step(set, &after);
         }
         return index;
     }
     do {
-        index = ml_set_next(a, set, index);
+        index = ml_set_step(set, place);
     } while (index != 0 && nodes[index].space != 0 && nodes[index].stream == r->stream);
     return index != 0 && nodes[index].stream == r->stream ? index : 0;
 }
@@ -88,9 +90,8 @@ find_free_block(ml_allocator *a, ml_request *r)
     if (index == 0 || a->nodes[index].stream != r->stream) {
         return false;
     }
-    uint32_t first = index;
     if (a->nodes[index].space != 0) {
-        index = pass_expandable(a, &pool->blocks, index, r);
+        index = pass_expandable(a, &pool->blocks, index, r, &place);
         if (index == 0) {
             return false;
         }
@@ -101,12 +102,7 @@ find_free_block(ml_allocator *a, ml_request *r)
                                     : is_too_large(a, size - r->bytes)) {
         return false;
     }
-    if (index == first) {
-        ml_set_take(&pool->blocks, place);
-    }
-    else {
-        ml_set_remove(a, &pool->blocks, index);
-    }
+    ml_set_take(&pool->blocks, place);
     r->block = index;
     return true;
 }

@@ -208,6 +208,8 @@ void ml_set_remove(ml_allocator *a, ml_set *set, uint32_t node);
  * its place until the set changes. */
 uint32_t ml_set_find(const ml_set *set, uint64_t stream, uint64_t size,
                      ml_set_place *place);
+/* The node after the one at PLACE, whose place PLACE becomes; 0: none. */
+uint32_t ml_set_step(const ml_set *set, ml_set_place *place);
 /* Removes the node that was found at PLACE. */
 void ml_set_take(ml_set *set, ml_set_place place);
 /* The last unmapped range of STREAM that begins at or below ADDR; 0: none. */

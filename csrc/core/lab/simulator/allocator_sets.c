@@ -316,6 +316,13 @@ ml_set_find(const ml_set *set, uint64_t stream, uint64_t size, ml_set_place *pla
 }
 
 uint32_t
+ml_set_step(const ml_set *set, ml_set_place *place)
+{
+    place->at++;
+    return node_from(set, place);
+}
+
+uint32_t
 ml_set_find_range(const ml_set *set, uint64_t stream, uint64_t addr)
 {
     size_t at = find_stream(set, stream);

@@ -139,6 +139,22 @@ ml_candidate_find(const ml_tuner *t, const uint8_t at[KNOB_COUNT])
 
 /* ---- What trials before say ---- */
 
+/* Few sizes are new among millions.  By its hash, 1 + the place of the last. */
+#define SEEN 4096
+
+/* Adds SIZE to the COUNT sizes so far, unless it was seen last; returns their count. */
+static size_t
+add_size(ml_tuner *t, size_t count, size_t seen[SEEN], uint64_t size)
+{
+    size_t *last = &seen[ml_hash_u64(size) % SEEN];
+    if (*last != 0 && t->sizes[*last - 1] == size) {
+        return count;
+    }
+    t->sizes[count] = size;
+    *last = ++count;
+    return count;
+}
+
 static int
 find_sizes(ml_tuner *t)
 {
@@ -148,12 +164,13 @@ find_sizes(ml_tuner *t)
     if (t->sizes == NULL) {
         return ML_ENOMEM;
     }
+    size_t seen[SEEN] = {0};
     size_t count = 0;
     for (size_t i = 0; i < workload->count; i++) {
-        t->sizes[count++] = workload->demands[i].bytes;
+        count = add_size(t, count, seen, workload->demands[i].bytes);
     }
     for (size_t i = 0; i < workload->mark_count; i++) {
-        t->sizes[count++] = workload->marks[i].bytes;
+        count = add_size(t, count, seen, workload->marks[i].bytes);
     }
     if (count > 1) {
         qsort(t->sizes, count, sizeof(uint64_t), ml_compare_u64);

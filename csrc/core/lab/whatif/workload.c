@@ -356,8 +356,7 @@ follow_run(builder *b, size_t index, const ml_event *event)
 static int
 take_oom(builder *b, size_t index, const ml_event *event)
 {
-    /* An OOM event has the rounded bytes, and in its address the device's free
-     * bytes. */
+    /* An OOM event has the rounded bytes, its address the device's free bytes. */
     ml_workload *workload = b->workload;
     uint64_t reserved = b->walk.reserved;
     uint64_t wanted = segment_bytes(&workload->recording->rules, event->size);
@@ -449,8 +448,9 @@ find_comings(const ml_device_trace *trace)
 {
     size_t *since = ml_alloc_zeroed(trace->segment_count + 1, sizeof(*since));
     for (size_t i = 0; since != NULL && i < trace->event_count; i++) {
-        uint64_t addr = ml_events_addr(&trace->events, i);
-        if (ml_events_action(&trace->events, i) == ML_ACTION_SEGMENT_ALLOC) {
+        if (trace->segment_count != 0 &&
+            ml_events_action(&trace->events, i) == ML_ACTION_SEGMENT_ALLOC) {
+            uint64_t addr = ml_events_addr(&trace->events, i);
             size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
                                         trace->segment_count, addr);
             if (at < trace->segment_count && trace->segments[at].addr == addr) {
@@ -468,9 +468,9 @@ look_ahead(builder *b)
     ml_workload *workload = b->workload;
     const ml_replay_result *fit = &b->analysis->fit;
     workload->peak = b->analysis->peaks;
-    for (size_t i = 0; i < b->trace->event_count && !workload->failed; i++) {
-        workload->failed = ml_events_action(&b->trace->events, i) == ML_ACTION_OOM;
-    }
+    size_t count = b->trace->event_count;
+    workload->failed =
+        ml_events_find_action(&b->trace->events, count, 0, ML_ACTION_OOM) < count;
     workload->doubts |= (uint32_t)(fit->misfits != 0) << ML_DOUBT_MISFITS |
                         (uint32_t)(fit->uncertain_blocks != 0) << ML_DOUBT_UNCERTAIN |
                         (uint32_t)(!fit->compared) << ML_DOUBT_NO_END |
@@ -540,7 +540,7 @@ ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
     builder b = {.trace = trace,
                  .run = {.first = ML_NO_EVENT},
                  .collects = collects_garbage(recording)};
-    ml_event_cursor_init(&b.cursor, &trace->events, ML_EVENT_ALL);
+    ml_event_cursor_init(&b.cursor, &trace->events, ML_EVENT_MEMORY);
     b.workload = ml_alloc_zeroed(1, sizeof(ml_workload));
     if (b.workload == NULL) {
         return ML_ENOMEM;

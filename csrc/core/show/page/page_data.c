@@ -42,12 +42,12 @@ write_ooms(ml_buffer *out, const ml_device_trace *trace)
 {
     ml_json_key(out, "ooms");
     ml_json_text(out, "[");
-    for (size_t i = 0, count = 0; i < trace->event_count && count < OOMS_MOST; i++) {
-        if (ml_events_action(&trace->events, i) == ML_ACTION_OOM) {
-            ml_json_next(out);
-            ml_json_unsigned(out, i);
-            count++;
-        }
+    size_t events = trace->event_count;
+    size_t at = ml_events_find_action(&trace->events, events, 0, ML_ACTION_OOM);
+    for (size_t count = 0; at < events && count < OOMS_MOST; count++) {
+        ml_json_next(out);
+        ml_json_unsigned(out, at);
+        at = ml_events_find_action(&trace->events, events, at + 1, ML_ACTION_OOM);
     }
     ml_json_text(out, "]");
 }

@@ -123,6 +123,14 @@ check_walks(void)
         back = ml_set_previous(&m.allocator, &m.set, back);
         CHECK_UINT(back, m.sorted[m.count - 1 - i]);
     }
+    ml_set_place place;
+    at = ml_set_find(&m.set, 0, 0, &place);
+    for (size_t i = 0; i < m.count; i++) {
+        CHECK_UINT(at, m.sorted[i]);
+        at = ml_set_step(&m.set, &place);
+    }
+    CHECK_UINT(at, 0);
+    at = m.count != 0 ? m.sorted[m.count - 1] : 0;
     CHECK_UINT(m.count != 0 ? ml_set_next(&m.allocator, &m.set, at) : 0, 0);
     CHECK_UINT(m.count != 0 ? ml_set_previous(&m.allocator, &m.set, back) : 0, 0);
     CHECK(ml_set_is_empty(&m.set) == (m.count == 0));
