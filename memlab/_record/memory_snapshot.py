@@ -106,8 +106,8 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
         is unlimited.
     keep_last: in place of max_file_bytes, for a long run: the file keeps the newest part,
         as "50steps" or "4GiB", and the memory at the start of that part, with its stacks
-        and owners.  In bytes it is the limit of the file, at least 16MiB: it keeps at least
-        the newest half.  In steps the limit is 16 GiB, and at least so many of the newest
+        and owners.  In bytes it is the limit of the file, at least 16MiB: it keeps about
+        the newest half or more.  In steps the limit is 16 GiB, and at least so many of the newest
         steps stay as half of it holds.  GPU recordings only.
     uses: whether to record when a torch operator last used each block on the GPU, for
         `memlab explain` and `memlab tune`.  It costs some microseconds an operator.

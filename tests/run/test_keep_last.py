@@ -44,16 +44,17 @@ def test_out_of_memory_after_much_was_dropped(run, tmp_path):
     for device in 0, 1:
         kept, theirs = events(ours, device), events(whole, device)
         assert kept == theirs[-len(kept) :]
+        # Those looks that were dropped count, too.
         gone = last.counts(device)["overwritten_events"]
-        assert gone == len(theirs) - len(kept) > 10_000
+        assert gone >= len(theirs) - len(kept) > 10_000
     assert blocks(ours) == blocks(whole)
     # No step of the part that is kept allocated it.
     assert last.peak(0)["by_category"]["parameter"] == 64 * 64 * 4 + 512
     text = report.text(last)
     assert re.search(r"Dropped: \d+ events and \d+ steps", text.replace("\n    ", " "))
-    assert "Out of memory at program.py" in text
     verdict = " ".join(text.split("Verdict:")[1].split())
-    assert re.search(r"Grows by .* a step since step \d+: program.py:\d+ leave", verdict)
+    assert re.search(r"Out of memory .*at \S*program.py:\d+ <module>", verdict)
+    assert re.search(r"Grows by .* a step since step \d+: \S*program.py:\d+ leave", verdict)
     assert "global `kept[...]` of module `__main__`" in verdict
     assert "without" not in done.stderr
 

@@ -1,8 +1,9 @@
 /* Internals of a journal, shared by these files:
  *
  * journal_lane.c (chunks), journal_define.c (definitions), journal.c (events),
- * journal_thread.c (ready chunks), journal_control.c (the control lane), journal_trim.c
- * (the first part is dropped) and journal_open.c (opening and closing). */
+ * journal_slots.c (the file's chunks), journal_thread.c (ready chunks), journal_control.c
+ * (the control lane), journal_trim.c (the first part is dropped) and journal_open.c
+ * (opening and closing). */
 #ifndef ML_JOURNAL_PARTS_H
 #define ML_JOURNAL_PARTS_H
 

@@ -52,46 +52,6 @@ stop_storing(ml_journal *journal, enum ml_mlab_stop stop, int errnum)
     warn_stopped(journal, stop, errnum);
 }
 
-static void
-reap(ml_journal *journal)
-{
-    for (unsigned i = 1; i < ML_JOURNAL_SLOTS; i++) {
-        if (atomic_load_explicit(&journal->slots[i], memory_order_acquire) ==
-            ML_SLOT_FULL) {
-            ml_trimmer_take(journal, i);
-            ml_mapping_unmap(&journal->file.chunks, i);
-            atomic_store(&journal->slots[i], ML_SLOT_EMPTY);
-        }
-    }
-}
-
-int
-ml_journal_refill(ml_journal *journal, unsigned wanted)
-{
-    reap(journal);
-    unsigned ready = 0;
-    for (unsigned i = 1; i < ML_JOURNAL_SLOTS; i++) {
-        ready += atomic_load(&journal->slots[i]) == ML_SLOT_READY;
-    }
-    uint64_t first = journal->mapped;
-    for (unsigned n = 0; n < ML_JOURNAL_SLOTS - 1 && ready < wanted; n++) {
-        unsigned i = ml_journal_slot_at(first + n);
-        if (atomic_load(&journal->slots[i]) != ML_SLOT_EMPTY) {
-            continue;
-        }
-        uint64_t offset = ml_trimmer_place(journal);
-        int result = ml_journal_file_map(&journal->file, i, &offset);
-        if (result < 0) {
-            return result;
-        }
-        journal->offsets[i] = offset;
-        journal->mapped++;
-        atomic_store_explicit(&journal->slots[i], ML_SLOT_READY, memory_order_release);
-        ready++;
-    }
-    return 0;
-}
-
 static bool
 any_ready(ml_journal *journal)
 {
@@ -115,7 +75,7 @@ tend(ml_journal *journal, uint64_t *taken, unsigned *wanted)
     *wanted = grown > *wanted ? (unsigned)(grown < READY_MOST ? grown : READY_MOST)
                               : *wanted - (*wanted > ML_JOURNAL_READY_LEAST);
     if (atomic_load(&journal->header->stop) != ML_MLAB_STOP_NONE) {
-        reap(journal);
+        ml_journal_refill(journal, 0);
         return IDLE_NS;
     }
     if (!ml_journal_file_is_whole(&journal->file)) {

@@ -2,7 +2,6 @@
  *
  * All is the journal's thread's own.  A trim is done in rounds, so that chunks are ready
  * for the callback meanwhile. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "file/journal/journal_trim_parts.h"
@@ -49,98 +48,6 @@ ml_trimmer_free(ml_trimmer *trimmer)
     }
 }
 
-/* ---- The file's chunks ---- */
-
-static unsigned
-lane_of(const ml_journal *journal, const ml_chunk *chunk)
-{
-    switch (chunk->kind) {
-    case ML_MLAB_CONTROL:
-        return ML_MLAB_LANES;
-    case ML_MLAB_START_DEFINITIONS:
-        return ML_JOURNAL_START_DEFINITIONS;
-    case ML_MLAB_START_CONTROL:
-        return ML_JOURNAL_START_CONTROL;
-    default:
-        return journal->source->ordered ? chunk->device : chunk->lane;
-    }
-}
-
-void
-ml_trimmer_take(ml_journal *journal, unsigned slot)
-{
-    ml_trimmer *trimmer = journal->trimmer;
-    if (trimmer == NULL) {
-        return;
-    }
-    const ml_chunk *header = ml_mapping_at(&journal->file.chunks, slot);
-    trim_chunk chunk = {
-        .offset = journal->offsets[slot],
-        .index = header->index,
-        .first = header->first,
-        .steps = atomic_load(&journal->steps),
-        .lane = lane_of(journal, header),
-    };
-    size_t at = trimmer->chunk_count;
-    if (ml_grow((void **)&trimmer->chunks, &trimmer->chunk_capacity, at + 1,
-                sizeof(chunk)) < 0) {
-        trimmer->over = true;
-        return;
-    }
-    /* Slots are not in the order in which a lane filled them. */
-    trim_chunk *chunks = trimmer->chunks;
-    size_t reach = at > ML_JOURNAL_SLOTS ? at - ML_JOURNAL_SLOTS : 0;
-    for (size_t i = at; i-- > reach;) {
-        if (chunks[i].lane == chunk.lane && chunks[i].index > chunk.index &&
-            (chunk.lane <= ML_MLAB_LANES || chunks[i].first == chunk.first)) {
-            at = i;
-        }
-    }
-    memmove(chunks + at + 1, chunks + at,
-            (trimmer->chunk_count - at) * sizeof(*chunks));
-    chunks[at] = chunk;
-    trimmer->chunk_count++;
-}
-
-uint64_t
-ml_trimmer_place(ml_journal *journal)
-{
-    ml_trimmer *trimmer = journal->trimmer;
-    if (trimmer == NULL || trimmer->free_count == 0) {
-        return UINT64_MAX;
-    }
-    return trimmer->free[--trimmer->free_count];
-}
-
-/* Whether CHUNK belongs to the start that the file has, or follows it. */
-static bool
-counts(const ml_trimmer *trimmer, const trim_chunk *chunk)
-{
-    return chunk->lane <= ML_MLAB_LANES
-               ? chunk->index >= trimmer->lanes[chunk->lane].chunk
-               : chunk->first == trimmer->trims;
-}
-
-/* Returns the number of chunks that no longer count. */
-static size_t
-drop_chunks(ml_trimmer *trimmer)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < trimmer->chunk_count; i++) {
-        trim_chunk chunk = trimmer->chunks[i];
-        if (counts(trimmer, &chunk)) {
-            trimmer->chunks[count++] = chunk;
-        }
-        else if (ml_grow((void **)&trimmer->free, &trimmer->free_capacity,
-                         trimmer->free_count + 1, sizeof(*trimmer->free)) == 0) {
-            trimmer->free[trimmer->free_count++] = chunk.offset;
-        }
-    }
-    size_t dropped = trimmer->chunk_count - count;
-    trimmer->chunk_count = count;
-    return dropped;
-}
-
 /* ---- When ---- */
 
 /* Chunks, from the first on, without which the newest steps are whole. */
@@ -175,89 +82,6 @@ due(const ml_journal *journal)
 }
 
 /* ---- A trim ---- */
-
-static int
-compare_chunks(const void *a, const void *b)
-{
-    const trim_chunk *x = a;
-    const trim_chunk *y = b;
-    return (x->index > y->index) - (x->index < y->index);
-}
-
-/* The chunks of LANE that count, in order, those that are not complete, too: *COUNT of
- * them, for ml_free.  NULL: no memory. */
-static trim_chunk *
-chunks_of(const ml_journal *journal, unsigned lane, size_t *count)
-{
-    const ml_trimmer *trimmer = journal->trimmer;
-    trim_chunk *chunks =
-        ml_alloc_zeroed(trimmer->chunk_count + ML_JOURNAL_SLOTS, sizeof(*chunks));
-    *count = 0;
-    for (size_t i = 0; chunks != NULL && i < trimmer->chunk_count; i++) {
-        if (trimmer->chunks[i].lane == lane && counts(trimmer, &trimmer->chunks[i])) {
-            chunks[(*count)++] = trimmer->chunks[i];
-        }
-    }
-    for (unsigned i = 1; chunks != NULL && i < ML_JOURNAL_SLOTS; i++) {
-        int slot = atomic_load(&journal->slots[i]);
-        const ml_chunk *header = ml_mapping_at(&journal->file.chunks, i);
-        /* Once something is committed, the header is whole. */
-        if ((slot == ML_SLOT_TAKEN || slot == ML_SLOT_FULL) &&
-            atomic_load(&header->commit) != 0 && lane_of(journal, header) == lane) {
-            chunks[(*count)++] = (trim_chunk){.offset = journal->offsets[i],
-                                              .index = header->index,
-                                              .first = header->first,
-                                              .lane = lane};
-        }
-    }
-    if (chunks != NULL && *count > 0) {
-        qsort(chunks, *count, sizeof(*chunks), compare_chunks);
-    }
-    return chunks;
-}
-
-static int
-visit_chunks(ml_journal *journal, unsigned lane,
-             int (*visit)(ml_journal *journal, const ml_packed_other *record,
-                          uint64_t number, uint64_t chunk))
-{
-    ml_trim *trim = journal->trimmer->trim;
-    uint64_t from = journal->trimmer->lanes[ML_MLAB_LANES].events;
-    bool numbered = lane == ML_MLAB_LANES;
-    size_t count;
-    trim_chunk *chunks = chunks_of(journal, lane, &count);
-    int result = chunks != NULL ? 0 : ML_ENOMEM;
-    for (size_t i = 0; i < count && result == 0; i++) {
-        ml_chunk_reader reader;
-        ml_chunk header;
-        ml_event event;
-        ml_packed_other record;
-        result = ml_journal_file_read(&journal->file, chunks[i].offset, trim->buffer,
-                                      &reader, &header);
-        /* The callback goes on meanwhile. */
-        ml_journal_refill(journal, ML_JOURNAL_READY_LEAST);
-        uint64_t number = numbered ? chunks[i].first : ML_TRIM_OF_START;
-        while (result == 0 && ml_chunk_next(&reader, &event, &record) > 0) {
-            if (!numbered || number >= from) {
-                result = visit(journal, &record, number, chunks[i].index);
-            }
-            number += numbered;
-        }
-    }
-    ml_free(chunks);
-    return result;
-}
-
-int
-trim_visit(ml_journal *journal,
-           int (*visit)(ml_journal *journal, const ml_packed_other *record,
-                        uint64_t number, uint64_t chunk))
-{
-    int result = journal->trimmer->trims != 0
-                     ? visit_chunks(journal, ML_JOURNAL_START_CONTROL, visit)
-                     : 0;
-    return result == 0 ? visit_chunks(journal, ML_MLAB_LANES, visit) : result;
-}
 
 static int
 take_start(ml_journal *journal, const ml_packed_other *record, uint64_t number,
@@ -316,29 +140,6 @@ follow(ml_journal *journal)
         n++;
     }
     return result;
-}
-
-bool
-trim_make_room(ml_journal *journal)
-{
-    int result = ml_journal_refill(journal, ML_JOURNAL_READY_LEAST);
-    bool ready = false;
-    for (unsigned i = 1; i < ML_JOURNAL_SLOTS && !ready; i++) {
-        ready = atomic_load(&journal->slots[i]) == ML_SLOT_READY;
-    }
-    return ready && !atomic_load(&journal->stopped) &&
-           (result == 0 || result == ML_ELIMIT);
-}
-
-void
-trim_put(ml_journal *journal, unsigned kind, const void *bytes, size_t length)
-{
-    ml_trim *trim = journal->trimmer->trim;
-    ml_journal_lane *lane = &journal->lanes[ML_JOURNAL_START_CONTROL];
-    while (!trim->full &&
-           !ml_journal_append(journal, lane, kind, bytes, (uint32_t)length)) {
-        trim->full = !trim_make_room(journal);
-    }
 }
 
 static void
@@ -420,7 +221,7 @@ finish(ml_journal *journal)
     trimmer->trim = NULL;
     /* The chunks of the new start, too, if it was not completed. */
     ml_journal_refill(journal, 0);
-    size_t dropped = drop_chunks(trimmer);
+    size_t dropped = trim_drop_chunks(trimmer);
     return result == 0 && dropped == 0 ? ML_ELIMIT : result;
 }
 

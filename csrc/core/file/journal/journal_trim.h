@@ -19,14 +19,8 @@ typedef struct ml_trimmer ml_trimmer;
 ml_trimmer *ml_trimmer_new(uint64_t kept_steps);
 void ml_trimmer_free(ml_trimmer *trimmer); /* takes NULL */
 
-/* The following do nothing for a journal without a trimmer.
- *
- * The chunk at SLOT is complete, and is about to be unmapped. */
-void ml_trimmer_take(struct ml_journal *journal, unsigned slot);
-/* The offset of a chunk of the file that no longer counts, for a new one; UINT64_MAX:
- * there is none. */
-uint64_t ml_trimmer_place(struct ml_journal *journal);
-/* Trims a little, if it is time.  False: the first part stays, now and later. */
+/* Trims a little, if it is time.  False: the first part stays, now and later, as in a
+ * journal without a trimmer. */
 bool ml_trimmer_go_on(struct ml_journal *journal);
 /* Whether a trim is under way. */
 bool ml_trimmer_is_busy(const struct ml_journal *journal);

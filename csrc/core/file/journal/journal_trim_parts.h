@@ -1,7 +1,8 @@
 /* Internals of a trim, shared by these files:
  *
- * journal_trim.c (when, and the file's chunks), journal_trim_memory.c (the devices'
- * memory), journal_trim_records.c (the control lane's records). */
+ * journal_trim.c (when, and how a trim goes), journal_trim_records.c (the control lane's
+ * records), journal_trim_memory.c (the devices' memory), journal_trim_file.c (reading and
+ * writing) and journal_slots.c (the file's chunks). */
 #ifndef ML_JOURNAL_TRIM_PARTS_H
 #define ML_JOURNAL_TRIM_PARTS_H
 
@@ -71,6 +72,13 @@ struct ml_trimmer {
     ml_mlab_trim dropped;
     ml_trim *trim; /* owned; the one under way */
 };
+
+/* The lane of the journal that CHUNK belongs to. */
+unsigned trim_lane_of(const ml_journal *journal, const ml_chunk *chunk);
+/* Whether CHUNK belongs to the start that the file has, or follows it. */
+bool trim_counts(const ml_trimmer *trimmer, const trim_chunk *chunk);
+/* Drops the chunks that do not.  Returns their number. */
+size_t trim_drop_chunks(ml_trimmer *trimmer);
 
 /* Makes room for a record of a start.  False: none. */
 bool trim_make_room(ml_journal *journal);

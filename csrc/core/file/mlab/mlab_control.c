@@ -358,6 +358,9 @@ take_clock(mlab_reader *reader, const ml_mlab_clock *clock)
 static int
 take_trim(mlab_reader *reader, const ml_mlab_trim *record)
 {
+    if (reader->trims == 0) {
+        return leave_out(reader);
+    }
     reader->trim = *record;
     reader->info->gone_steps = record->steps;
     return 0;
@@ -366,8 +369,8 @@ take_trim(mlab_reader *reader, const ml_mlab_trim *record)
 static int
 take_trim_lane(mlab_reader *reader, const ml_mlab_trim_lane *record)
 {
-    bool known = record->lane <= ML_MLAB_LANES && record->missing <= record->gone &&
-                 record->gone <= record->events;
+    bool known = reader->trims != 0 && record->lane <= ML_MLAB_LANES &&
+                 record->missing <= record->gone && record->gone <= record->events;
     for (size_t i = 0; i < sizeof(record->peaks) / sizeof(record->peaks[0]); i++) {
         known = known && record->peaks[i] <= ML_SIZE_MOST;
     }

@@ -475,10 +475,10 @@ mlab_reader_free(mlab_reader *reader)
 /* A file that drops its first part meanwhile is read again. */
 #define LOOKS 4
 
-/* Reads the file once.  *AGAIN: it has another start now. */
+/* Reads the file once.  *AGAIN: it has another start now; INPUT then has its new length. */
 static int
-read_once(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
-          bool *again, ml_read_error *error)
+read_once(ml_mlab_input *input, ml_recording **out, ml_mlab_info *info, bool *again,
+          ml_read_error *error)
 {
     ml_mlab_header header;
     int result = mlab_read_header(input, &header, error);
@@ -496,6 +496,11 @@ read_once(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
     ml_mlab_header now;
     *again = result == 0 && mlab_read_header(input, &now, error) == 0 &&
              atomic_load(&now.trims) != atomic_load(&header.trims);
+    ml_chunk piece;
+    while (*again &&
+           input->read(input->context, input->bytes, &piece, sizeof(piece)) == 0) {
+        input->bytes += header.chunk_bytes;
+    }
     if (result == 0) {
         result = mlab_finish(reader, &header);
     }
@@ -531,12 +536,6 @@ ml_mlab_read(const ml_mlab_input *input, ml_recording **out, ml_mlab_info *info,
         about = (ml_mlab_info){0};
         again = false;
         result = read_once(&now, &recording, &about, &again, error);
-        ml_chunk last;
-        while (again && now.read(now.context, now.bytes, &last, sizeof(last)) == 0 &&
-               last.bytes >= ML_MLAB_CHUNK_LEAST) {
-            /* It has grown. */
-            now.bytes += last.bytes;
-        }
     }
     if (result == 0) {
         *out = recording;
