@@ -312,9 +312,9 @@ static int
 draw(const ml_convolution *of, int count)
 {
     const int64_t shape[] = {
-        of->direction, of->dimensions, of->batch, of->inputs, of->outputs,
-        of->filter_inputs, of->taps, of->plane, of->stride, of->element,
-        of->bfloat, of->channels_last,
+        of->direction, of->dimensions,    of->batch,  of->inputs,
+        of->outputs,   of->filter_inputs, of->taps,   of->plane,
+        of->stride,    of->element,       of->bfloat, of->channels_last,
     };
     uint64_t number = (uint64_t)ml_phantom_configure()->draw;
 
