@@ -334,7 +334,7 @@ draw(const ml_convolution *of, int count)
 int64_t
 ml_convolution_workspace(const ml_convolution *of)
 {
-    similar found[MOST_SIMILAR];
+    similar found[MOST_SIMILAR] = {{0}};
     int count = find_similar(of, found);
 
     if (count == 0) {
