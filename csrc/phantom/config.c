@@ -204,6 +204,7 @@ read_environment(void)
     const char *backed = getenv("MEMLAB_PHANTOM_BACKED");
     const char *quiet = getenv("MEMLAB_PHANTOM_QUIET");
     const char *driver = getenv("MEMLAB_PHANTOM_DRIVER");
+    const char *draw = getenv("MEMLAB_PHANTOM_DRAW");
 
     config.gpu = ml_phantom_chosen_gpu();
     for (size_t i = 0; i < sizeof capabilities / sizeof capabilities[0]; i++) {
@@ -243,6 +244,12 @@ read_environment(void)
                 driver);
         }
         config.driver = driver;
+    }
+    if (draw != NULL && *draw != '\0') {
+        config.draw = parse_count(draw, 0, LONG_MAX);
+        if (config.draw < 0) {
+            ml_phantom_refuse("MEMLAB_PHANTOM_DRAW=%s is not a number", draw);
+        }
     }
 
     /* Of a launcher's processes the first tells it for all. */

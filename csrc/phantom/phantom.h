@@ -74,6 +74,7 @@ typedef struct {
     size_t total_bytes;                   /* of each device */
     bool backed;                          /* device memory has pages */
     const char *driver; /* its version; NULL: the oldest for the runtime */
+    long draw;          /* of the estimated workspaces (workspace.c) */
     bool quiet;
 } ml_phantom_config;
 

@@ -20,7 +20,9 @@ class FitDevice(TypedDict):
 
     total_bytes = reserved_peak_bytes + outside_bytes.  headroom_bytes: capacity_bytes
     less the memory of all ranks, negative if that is too much.  fits: on this device.
-    reserved_peak_range_bytes: the least and the most over the tried driver placements.
+    allocated_peak_range_bytes: the least and the most over the tried workspaces, where
+    those of convolutions are estimated; reserved_peak_range_bytes: over these and the tried
+    driver placements.
     """
 
     device: int
@@ -33,6 +35,7 @@ class FitDevice(TypedDict):
     total_bytes: int
     capacity_bytes: int
     headroom_bytes: int
+    allocated_peak_range_bytes: list[int]
     reserved_peak_range_bytes: list[int]
     settings: FitSettings | None
     retries: int

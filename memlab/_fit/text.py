@@ -140,12 +140,7 @@ def _device(item, several, start):
         (total, "in all, as nvidia-smi counts"),
     ]
     yield from (f"  {wording.size(count):>12}  {what}" for count, what in rows)
-    low, high = item["reserved_peak_range_bytes"]
-    if low != high:
-        yield (
-            f"Reserved: {wording.size(low)} to {wording.size(high)}, depending on driver "
-            "placement."
-        )
+    yield from _ranges(item)
     settings = item["settings"]
     if settings is not None and _worth_saying(settings, item):
         saved = wording.size(settings["saving_bytes"])
@@ -161,6 +156,23 @@ def _device(item, several, start):
     for line in item["by_line"][:_LINES_SHOWN]:
         place = wording.escape(wording.place(line, start))
         yield f"  {wording.size(line['bytes']):>12}  {wording.share(line['bytes'], whole)}  {place}"
+
+
+def _ranges(item):
+    low, high = item["allocated_peak_range_bytes"]
+    estimated = low != high
+    if estimated:
+        yield (
+            f"Allocated: {wording.size(low)} to {wording.size(high)}, depending on what cuDNN "
+            "takes for convolutions."
+        )
+    low, high = item["reserved_peak_range_bytes"]
+    if low != high:
+        also = ", and on what cuDNN takes for convolutions" * estimated
+        yield (
+            f"Reserved: {wording.size(low)} to {wording.size(high)}, depending on driver "
+            f"placement{also}."
+        )
 
 
 def _worth_saying(settings, item):

@@ -68,6 +68,20 @@ def test_an_optimizer_steps_as_on_the_host():
 
 
 @needs_torch
+def test_accelerates_own_comparison_of_trainings_passes(tmp_path):
+    if importlib.util.find_spec("accelerate") is None:
+        pytest.skip("accelerate is not installed")
+    # Trains on the host and on the GPU, in several ways and types, and compares.
+    program = "accelerate.test_utils.scripts.test_script"
+    command = ["-m", "memlab", "run", "--phantom", "--out", str(tmp_path), "-m", program]
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=600, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Training yielded the same results on one CPU or distributed setup" in done.stdout
+
+
+@needs_torch
 def test_what_is_too_large_reads_as_a_valid_constant_and_is_counted():
     found = answer("made_up")
     assert (found["float"], found["half"]) == (0.5, 0.5)

@@ -41,7 +41,7 @@ class Change:
 @dataclasses.dataclass(frozen=True)
 class Program:
     name: str
-    repository: str  # owner/name on GitHub
+    repository: str  # owner/name on GitHub; "" where a package brings the program
     commit: str
     folder: str  # of the repository; the program is started in it
     files: tuple[str, ...]  # of the repository, as git archive takes them
@@ -69,6 +69,8 @@ class Program:
                 missing.append(package)
         if missing:
             return f"not installed: {', '.join(missing)}"
+        if not self.repository:
+            return ""
         checkout = self.checkout(checkouts)
         if not checkout.is_dir():
             return f"no checkout: git clone {GITHUB}{self.repository} {checkout}"
@@ -78,6 +80,8 @@ class Program:
 
     def write(self, checkouts: Path, into: Path) -> Path:
         """Writes the program, and its data, below INTO; the folder that it is started in."""
+        if not self.repository:
+            return into
         archive = git(self.checkout(checkouts), "archive", self.commit, "--", *self.files)
         if archive.returncode:
             raise RuntimeError(archive.stderr.decode())
@@ -124,8 +128,8 @@ def read(folder: Path = HERE) -> list[Program]:
     return [
         Program(
             name,
-            of["repository"],
-            commits[of["repository"]],
+            of.get("repository", ""),
+            commits.get(of.get("repository", ""), ""),
             of.get("folder", "."),
             tuple(of.get("files", of.get("folder", "")).split()),
             tuple(of.get("launcher", "").split()),

@@ -80,8 +80,9 @@ def main() -> int:
 
 
 def advised(program: programs.Program, options: argparse.Namespace) -> Iterator[runs.Tried | runs.Seen]:
-    """Tries the advice, if that is asked for.  Of several ranks nothing is tried."""
-    if "advice" in options.parts and not program.launcher and "run" not in program.limited:
+    """Tries the advice, if that is asked for: on one rank, of a program that can be changed."""
+    possible = program.repository and not program.launcher and "run" not in program.limited
+    if "advice" in options.parts and possible:
         yield from runs.see(program, options.checkouts)
 
 

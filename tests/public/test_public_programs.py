@@ -1,5 +1,6 @@
 """The list of public programs is in order, and its runner finds wrong promises: with a
-program of its own, in a repository made here.  `make programs` runs the public ones."""
+program of its own, in a repository made here.  Programs that a package brings run here;
+`make programs` runs those of repositories, too."""
 
 import re
 import subprocess
@@ -85,7 +86,8 @@ def test_the_list():
     assert len(found) >= 12
     assert len({program.name for program in found}) == len(found)
     for program in found:
-        assert re.fullmatch("[0-9a-f]{40}", program.commit)
+        assert re.fullmatch("[0-9a-f]{40}", program.commit) or not program.repository
+        assert program.repository or program.packages
         assert not program.data or hasattr(tiny_data, program.data.split()[0])
         assert program.function
         assert set(program.limited) <= set(ends.COMMANDS)
@@ -157,6 +159,17 @@ def test_how_a_program_ends(checkouts):
     assert ended.problems == []
     assert set(ended.status) == set(ends.COMMANDS)
     assert ended.elements == 24 << 20 and ended.right
+
+
+PACKAGED = [program for program in programs.read() if not program.repository]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("program", PACKAGED, ids=lambda program: program.name)
+def test_how_a_program_of_a_package_ends(program, tmp_path):
+    if why := program.left_out(tmp_path):
+        pytest.skip(why)
+    assert ends.see(program, tmp_path).problems == []
 
 
 @pytest.mark.cuda

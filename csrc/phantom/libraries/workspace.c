@@ -208,13 +208,22 @@ get_cell(const measured *row, const ml_convolution *asked)
     return bytes;
 }
 
-/* The measured convolution most similar to `asked`, and its bytes. */
-static const measured *
-find_nearest(const ml_convolution *asked, int64_t *bytes)
+/* Of the held-out calls of bench/results/cudnn_held_out_* 95 % are between the least and
+ * the most that the four most similar give, within 2 % or 1 MiB; with three 94 %. */
+#define MOST_SIMILAR 4
+
+typedef struct {
+    const measured *row;
+    int64_t distance;
+    int64_t bytes; /* as measured there */
+} similar;
+
+/* The measured convolutions most similar to `asked`, the nearest first; their number. */
+static int
+find_similar(const ml_convolution *asked, similar found[MOST_SIMILAR])
 {
     int64_t wanted[FEATURE_COUNT], features[FEATURE_COUNT];
-    const measured *nearest = NULL;
-    int64_t least = INT64_MAX;
+    int count = 0;
 
     get_features(asked, wanted);
     for (size_t i = 0; i < TABLE_ROWS; i++) {
@@ -225,17 +234,22 @@ find_nearest(const ml_convolution *asked, int64_t *bytes)
         for (int j = 0; j < FEATURE_COUNT; j++) {
             distance += llabs(features[j] - wanted[j]);
         }
-        if (distance < least) {
-            int64_t cell = get_cell(&table[i], asked);
-
-            if (cell >= 0) {
-                nearest = &table[i];
-                least = distance;
-                *bytes = cell;
-            }
+        if (count == MOST_SIMILAR && distance >= found[count - 1].distance) {
+            continue;
         }
+        int64_t bytes = get_cell(&table[i], asked);
+
+        if (bytes < 0) {
+            continue;
+        }
+        int at = count < MOST_SIMILAR ? count++ : count - 1;
+
+        for (; at > 0 && found[at - 1].distance > distance; at--) {
+            found[at] = found[at - 1];
+        }
+        found[at] = (similar){&table[i], distance, bytes};
     }
-    return nearest;
+    return count;
 }
 
 static double
@@ -264,22 +278,14 @@ is_same_shape(const ml_convolution *a, const ml_convolution *b)
            a->plane == b->plane && a->made == b->made && a->stride == b->stride;
 }
 
-int64_t
-ml_convolution_workspace(const ml_convolution *of)
+/* What `of` takes if it is like a measured one. */
+static int64_t
+get_bytes_like(const ml_convolution *of, const similar *like)
 {
     /* Sums of tiles take at most a tile of 64 KiB per multiprocessor. */
     const int64_t tiles = 132 << 16;
-    int64_t bytes = 0, of_row[FORMS], forms[FORMS];
-    const measured *row = find_nearest(of, &bytes);
-
-    if (row == NULL) {
-        atomic_store(&estimated, true);
-        return 0;
-    }
-    ml_convolution is = get_measured(row, of);
-    if (!is_same_shape(&is, of)) {
-        atomic_store(&estimated, true);
-    }
+    ml_convolution is = get_measured(like->row, of);
+    int64_t bytes = like->bytes, of_row[FORMS], forms[FORMS];
     int form = FORM_NOTHING;
 
     get_forms(&is, of_row);
@@ -298,4 +304,48 @@ ml_convolution_workspace(const ml_convolution *of)
         rest = (int64_t)((double)rest * tensor_bytes(of) / tensor_bytes(&is));
     }
     return forms[form] + rest > 0 ? forms[form] + rest : 0;
+}
+
+/* Which of `count` similar ones `of` is like in the configuration's draw: always the same
+ * one in a process.  Draw 0 has the most similar. */
+static int
+draw(const ml_convolution *of, int count)
+{
+    const int64_t shape[] = {
+        of->direction, of->dimensions,    of->batch,  of->inputs,
+        of->outputs,   of->filter_inputs, of->taps,   of->plane,
+        of->stride,    of->element,       of->bfloat, of->channels_last,
+    };
+    uint64_t number = (uint64_t)ml_phantom_configure()->draw;
+
+    if (number == 0) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++) {
+        /* The finalizer of MurmurHash3. */
+        number = number * 31 + (uint64_t)shape[i];
+        number = (number ^ number >> 33) * UINT64_C(0xff51afd7ed558ccd);
+        number = (number ^ number >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
+        number ^= number >> 33;
+    }
+    return (int)(number % (uint64_t)count);
+}
+
+int64_t
+ml_convolution_workspace(const ml_convolution *of)
+{
+    similar found[MOST_SIMILAR] = {{0}};
+    int count = find_similar(of, found);
+
+    if (count == 0) {
+        atomic_store(&estimated, true);
+        return 0;
+    }
+    ml_convolution nearest = get_measured(found[0].row, of);
+
+    if (is_same_shape(&nearest, of)) {
+        return get_bytes_like(of, &found[0]);
+    }
+    atomic_store(&estimated, true);
+    return get_bytes_like(of, &found[draw(of, count)]);
 }

@@ -105,8 +105,10 @@ task_of(Plan &made, const c10::FunctionSchema &schema)
         return Task::PASS; /* a view */
     }
     /* Of its own, or one for every device, as _foreach_add_ has. */
-    const bool on_host = made.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-    if (!torchs || is_one_of(EMPTY, name) || (drawn && made.generator < 0) || !on_host) {
+    const bool on_host =
+        made.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+    if (!torchs || is_one_of(EMPTY, name) || (drawn && made.generator < 0) ||
+        !on_host) {
         return Task::FORGET;
     }
     return Task::COMPUTE;
