@@ -75,6 +75,7 @@ _HOMES = {
     "tune": "_lab.tune",
     "view": "_recording.view",
     # torch's own names, so that a script changes one import.
+    "_allocation_traceback": "_record.history",
     "_dump_snapshot": "_record.history",
     "_record_memory_history": "_record.history",
     "_save_memory_usage": "viz",

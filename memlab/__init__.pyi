@@ -26,6 +26,9 @@ from memlab._objects.leaks import leaks
 from memlab._objects.mem_reporter import MemReporter
 from memlab._record.annotations import mark, phase, step
 from memlab._record.history import (
+    _allocation_traceback as _allocation_traceback,
+)
+from memlab._record.history import (
     _dump_snapshot as _dump_snapshot,
 )
 from memlab._record.history import (

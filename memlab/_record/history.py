@@ -132,9 +132,14 @@ def _checked_actions(actions):
             f"skip_actions must be a list of actions, as ['free_requested'], not {actions!r}"
         )
     for name in actions:
-        if name not in _core.COLUMN_TEXTS["action"] or name == "other":
+        if name not in _actions():
             raise Error(f"Unknown TraceEntry action: {name}")
     return list(actions)
+
+
+def _actions():
+    """The actions that torch has names for."""
+    return [name for name in _core.COLUMN_TEXTS["action"] if name != "other"]
 
 
 def _record_legacy(
@@ -263,6 +268,25 @@ def dump_snapshot(
         _tell_owners()
     skipped = [] if extras else _skipped
     _recording().write_pickle(os.fspath(filename), bool(extras), skipped)
+
+
+def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
+    """The stack of the allocation at the address DATA_PTR, the innermost frame first, each
+    with `filename`, `line` and `name`; as torch.cuda.memory._allocation_traceback().
+
+    None: the address is not the beginning of memory in use, nothing is recorded, or no stack
+    was captured.  Every call reads all that is recorded.
+    """
+    if not _history.recording:
+        return None
+    taken = _history._freeze(sources.dialect_keys()).to_dict(_actions())
+    found = (
+        block["frames"]
+        for segment in taken["segments"]
+        for block in segment["blocks"]
+        if block["address"] == data_ptr and block["state"] == "active_allocated"
+    )
+    return next(found, None) or None
 
 
 # torch's own names.

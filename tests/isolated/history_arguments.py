@@ -211,6 +211,61 @@ def check_pinned_memory():
     del kept, more, y
 
 
+def check_annotations():
+    """Notes on a tensor made earlier, and structured metadata, one recorder at a time."""
+    if not hasattr(theirs, "_annotate_tensor"):
+        return
+
+    def told(recorder):
+        recorder._record_memory_history(stacks="python")
+        x = torch.empty(100, 100, device="cuda")
+        theirs._annotate_tensor(x[3:], "a view")
+        theirs._annotate_tensor(x, "again")
+        theirs._set_memory_metadata({"phase": "b"})
+        y = torch.empty(7, device="cuda")
+        theirs._set_memory_metadata("")
+        found = recorder._snapshot()["device_traces"][0]
+        recorder._record_memory_history(None)
+        recorder._record_memory_history(None, clear_history=True)
+        del x, y
+        return [
+            (e["action"], e["size"], e["user_metadata"], [f["name"] for f in e["frames"]])
+            for e in found
+            if e["action"] in ("alloc", "annotate")
+        ]
+
+    ours = told(memlab)
+    assert [e[:3] for e in ours] == [
+        ("alloc", 40000, ""),
+        ("annotate", 40000, "a view"),
+        ("annotate", 40000, "again"),
+        ("alloc", 28, '{"phase":"b"}'),
+    ], ours
+    assert ours == told(theirs)
+
+
+def check_allocation_traceback():
+    knows = hasattr(theirs, "_allocation_traceback")
+    before = torch.empty(100, 100, device="cuda")
+    assert memlab._allocation_traceback(before.data_ptr()) is None
+    memlab._record_memory_history(stacks="python")
+    if knows:
+        theirs._record_memory_history(stacks="python")
+    x = work()
+    found = memlab._allocation_traceback(x.data_ptr())
+    assert found[0]["name"] == "work"
+    assert not knows or found == theirs._allocation_traceback(x.data_ptr())
+    for address in x.data_ptr() + 512, before.data_ptr(), 0:
+        assert memlab._allocation_traceback(address) is None
+        assert not knows or theirs._allocation_traceback(address) is None
+    if knows:
+        theirs._record_memory_history(None)
+    address = x.data_ptr()
+    del x
+    assert memlab._allocation_traceback(address) is None
+    memlab._record_memory_history(None)
+
+
 def check_fx_traces():
     memlab._record_memory_history()
     kept = work()
@@ -261,5 +316,7 @@ if __name__ == "__main__":
     check_older_signature()
     check_compile_context()
     check_pinned_memory()
+    check_annotations()
+    check_allocation_traceback()
     check_fx_traces()
     check_pictures()

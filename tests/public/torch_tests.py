@@ -25,6 +25,7 @@ NAMES = {
         "_record_memory_history",
         "_snapshot",
         "_dump_snapshot",
+        "_allocation_traceback",
         "_save_segment_usage",
         "_save_memory_usage",
     ),

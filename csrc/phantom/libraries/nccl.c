@@ -250,7 +250,7 @@ deliver(void *to, const void *from, size_t bytes)
     }
 }
 
-/* --- Small broadcasts ------------------------------------------------------------------ */
+/* --- Small broadcasts ---------------------------------------------------------------- */
 
 /* Posts the root's data, or that they are not known. */
 static void
@@ -304,7 +304,7 @@ number_of(ml_nccl_comm *comm, size_t bytes)
     return goes ? ++comm->broadcasts : 0;
 }
 
-/* --- The rest --------------------------------------------------------------------------- */
+/* --- Collectives of all ranks -------------------------------------------------------- */
 
 ML_EXPORT(int, ncclAllReduce,
           (const void *from, void *to, size_t count, int type, int op,
