@@ -121,8 +121,10 @@ class Process:
         """
         import multiprocessing
 
+        from memlab._files import names
+
         alone = multiprocessing.parent_process() is None
-        return alone and ("RANK" in os.environ or self._outputs.rank == "0")
+        return alone and (names.launched() or self._outputs.rank == "0")
 
     def _line(self, written):
         from memlab._text import wording
@@ -141,18 +143,9 @@ def _results(options):
 
     program = os.path.basename(sys.argv[0]) or "python"
     first = children.known_rank()
-    if first is None and "RANK" not in os.environ:
-        first = _task()
     stride = names.ranks()["world_size"] if first is not None else 1
     for number in itertools.count(first or 0, stride):
         try:
             return results.Held(options.out, program, str(number))
         except results.Taken:
             continue
-
-
-def _task():
-    """The number of this process among those of Slurm's srun; None if alone."""
-    text = os.environ.get("SLURM_PROCID", "")
-    several = os.environ.get("SLURM_NTASKS", "1") != "1"
-    return int(text) if several and text.isascii() and text.isdigit() else None

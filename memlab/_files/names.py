@@ -29,6 +29,14 @@ _RANKS = {
     "node_rank": ("NODE_RANK", 0),
 }
 
+# Of a task that Slurm's srun started without another launcher.
+_TASKS = {
+    "rank": "SLURM_PROCID",
+    "local_rank": "SLURM_LOCALID",
+    "world_size": "SLURM_STEP_NUM_TASKS",
+    "node_rank": "SLURM_NODEID",
+}
+
 _TIMES = (
     "epoch",
     "batch",
@@ -49,14 +57,13 @@ def ranks() -> dict[str, int]:
     """rank, local_rank, world_size, local_world_size and node_rank of this process.
 
     From torch.distributed if initialised, else from torchrun's environment variables,
-    else those of a single process.
+    else from those of srun, else those of a single process.
     """
     found = {}
+    by_slurm = "RANK" not in os.environ and _number("SLURM_STEP_NUM_TASKS", 1) > 1
     for name, (variable, default) in _RANKS.items():
-        text = os.environ.get(variable, "").strip()
-        # "²" is a digit, but not a number; and no run has a billion ranks.
-        known = text.isascii() and text.isdigit() and len(text) < 10
-        found[name] = int(text) if known else default
+        task = _TASKS.get(name) if by_slurm else None
+        found[name] = _number(task or variable, default)
     distributed = sys.modules.get("torch.distributed")
     try:
         if distributed and distributed.is_available() and distributed.is_initialized():
@@ -66,6 +73,19 @@ def ranks() -> dict[str, int]:
         # Half initialised, by this thread or another: treated as not initialised.
         pass
     return found
+
+
+def launched() -> bool:
+    """Whether a launcher, torchrun or srun, gave this process its rank."""
+    return "RANK" in os.environ or _number("SLURM_STEP_NUM_TASKS", 1) > 1
+
+
+def _number(variable, default):
+    """The number in an environment variable; DEFAULT if it has none."""
+    text = os.environ.get(variable, "").strip()
+    # "²" is a digit, but not a number; and no run has a billion ranks.
+    known = text.isascii() and text.isdigit() and len(text) < 10
+    return int(text) if known else default
 
 
 def check_template(template: object, name: str) -> str:

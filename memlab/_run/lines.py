@@ -6,6 +6,7 @@ import sys
 
 from memlab import _core
 from memlab._errors import Error
+from memlab._files import names as _names
 from memlab._lines.finder import Finder, Wanted
 from memlab._lines.lines import DEFAULT_COLUMNS, LineProfiler
 from memlab._run import made_up, program
@@ -122,7 +123,7 @@ class _Tables:
             terminal.say(f"memlab: the tables were not written: {error}", sys.stderr)
 
     def _heading(self):
-        return f"\nRank {self._rank}:\n" if "RANK" in os.environ else ""
+        return f"\nRank {self._rank}:\n" if _names.launched() else ""
 
     def show(self):
         """At the program's end; returns whether the tables were written."""

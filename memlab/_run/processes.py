@@ -53,8 +53,8 @@ class Processes:
     def _new_family(self, recording):
         outputs = self._outputs
         first = int(outputs.rank)
-        # If RANK is set, other runs have the numbers between.
-        stride = max(_names.ranks()["world_size"], 1) if "RANK" in os.environ else 1
+        # Where a launcher gave it, other runs have the numbers between.
+        stride = max(_names.ranks()["world_size"], 1) if _names.launched() else 1
         family = children.Family(
             {
                 "folder": outputs.folder,

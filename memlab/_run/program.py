@@ -21,6 +21,7 @@ import types
 
 from memlab import phantom
 from memlab._errors import Error
+from memlab._files import names
 from memlab._native import devices, sources
 from memlab._run import commands, made_up
 
@@ -88,7 +89,9 @@ def described(source) -> str:
 
 def rank() -> str:
     """The number of this process in a distributed run; "0" if there is one process."""
-    text = os.environ.get("RANK", "0")
+    text = os.environ.get("RANK")
+    if text is None:
+        return str(names.ranks()["rank"])
     if not text.isdigit():
         raise Error(f"RANK={text!r} is not a number: set it to the rank, or unset it")
     return text

@@ -16,9 +16,8 @@ _EVERY = 0.05
 
 def others() -> range:
     """The ranks of this run if a launcher started several; else empty."""
-    known = _names.ranks()
-    launched = "RANK" in os.environ and known["world_size"] > 1
-    return range(known["world_size"]) if launched else range(0)
+    ranks = _names.ranks()["world_size"]
+    return range(ranks) if _names.launched() and ranks > 1 else range(0)
 
 
 def wait(outputs, ranks) -> list[int]:

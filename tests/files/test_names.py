@@ -12,11 +12,17 @@ from memlab._files import names as _names
 from memlab._files.times import Progress
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK")
+TASK = {
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_NODEID": "2",
+}
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    for name in VARIABLES:
+    for name in (*VARIABLES, *TASK):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -34,6 +40,23 @@ def test_ranks_of_the_environment(monkeypatch):
     for wrong in ("", "three", "-1", "²", "9" * 10):
         monkeypatch.setenv("RANK", wrong)
         assert _names.ranks()["rank"] == 0
+
+
+def test_tasks_of_srun_are_ranks_where_no_other_launcher_is(monkeypatch):
+    assert not _names.launched()
+    for name, value in TASK.items():
+        monkeypatch.setenv(name, value)
+    found = _names.ranks()
+    assert _names.launched()
+    assert [found[k] for k in ("rank", "local_rank", "world_size")] == [3, 1, 4]
+    assert (found["local_world_size"], found["node_rank"]) == (1, 2)
+    monkeypatch.setenv("RANK", "7")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert (_names.ranks()["rank"], _names.ranks()["world_size"]) == (7, 8)
+    monkeypatch.delenv("RANK")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")  # srun of torchrun, or of one program
+    assert not _names.launched()
+    assert _names.ranks()["rank"] == 0
 
 
 def test_ranks_of_torch_distributed_go_first(monkeypatch):
