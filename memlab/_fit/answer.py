@@ -35,8 +35,6 @@ _TORCH_COMPILE = (
 _DRAWS = 4
 # Student's t, two-sided 95 %, by degrees of freedom.
 _T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
-
-
 _MEASURED_RANKS = 2
 _EXTRAPOLATED = (
     "NCCL's memory was measured with two ranks and is extrapolated to {:,}: networks, trees "
