@@ -6,6 +6,7 @@
 #ifndef ML_BARRIER_H
 #define ML_BARRIER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* Whether ml_barrier_in_all works from now on; if not, each thread makes its own. */
