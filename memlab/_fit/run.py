@@ -196,8 +196,7 @@ class Runs:
             for rank, reason in choose().items():
                 reasons[rank] = reason
                 self._run_alone(rank, command, memory, variables, done, [])
-                if not done[rank].usable or not done[rank].ranks[rank]["joined"]:
-                    # What ended it is the answer, or would end the others too.
+                if _is_the_answer(done[rank]):
                     return _together({rank: done[rank] for rank in sorted(reasons)}, reasons)
         return _together({rank: done[rank] for rank in sorted(reasons)}, reasons)
 
@@ -303,6 +302,16 @@ class Runs:
                 pass
             process.wait()
         return late
+
+
+def _is_the_answer(result):
+    """Whether what ended the RESULT of a rank is the answer, or would end others too."""
+    return (
+        result.late
+        or result.out_of_memory
+        or (result.failed and not result.usable)
+        or not all(rank["joined"] for rank in result.ranks.values())
+    )
 
 
 def _layout(done):
