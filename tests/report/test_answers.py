@@ -112,7 +112,7 @@ print(json.dumps([snapshot.peak(), snapshot.data().oom(0), snapshot.data().notes
 def test_every_shape_is_used_and_says_what_it_is():
     used = {"Report", "Lines", "Ledger", "Note", "Counts", "Stats", "News"}
     used |= {"Backend", "Diff", "History", "Leak", "MergedRanks", "ReporterDevice"}
-    used |= {"Explanation", "FitAnswer", "Replay", "Tune"}
+    used |= {"Explanation", "FitAnswer", "Replay", "Survey", "Sweep", "Tune"}
     trees = [ast.parse(path.read_text()) for path in (PACKAGE / "_answers").glob("*.py")]
     shapes = {n.name: n for tree in trees for n in tree.body if isinstance(n, ast.ClassDef)}
     seen = set()

@@ -162,7 +162,8 @@ better(ml_standing outer, ml_standing own)
     return outer.place < own.place ? outer : own;
 }
 
-/* Whether FRAME is of a class's method called forward, as far as the recording tells. */
+/* Whether FRAME is of a class's method called forward, as far as the recording tells.  What
+ * torch.compile generates, in files such as <eval_with_key>.3, may be a plain function. */
 static bool
 is_method_forward(const ml_code_names *names, uint32_t frame)
 {
@@ -170,8 +171,9 @@ is_method_forward(const ml_code_names *names, uint32_t frame)
     if (!is(recording->strings[recording->frames[frame].name], "forward")) {
         return false;
     }
+    ml_string file = recording->strings[recording->frames[frame].filename];
     uint32_t known = ml_code_known_name(names, frame);
-    return known == 0 || !(is(recording->strings[known], "forward") ||
+    return known == 0 || (file.length > 0 && file.bytes[0] == '<') || !(is(recording->strings[known], "forward") ||
                            ends(recording->strings[known], "<locals>.forward"));
 }
 
