@@ -45,19 +45,13 @@ ml_code_names_fini(ml_code_names *names)
 }
 
 uint32_t
-ml_code_known_name(const ml_code_names *names, uint32_t frame)
+ml_code_name(const ml_code_names *names, uint32_t frame)
 {
     const ml_recording *recording = names->recording;
     place of = {recording, recording->frames[frame]};
     uint64_t hash = hash_place(of.frame.filename, of.frame.name, of.frame.line);
     uint32_t id = 0;
     bool known = ml_intern_find(&names->lines, hash, is_place, &of, &id);
-    return known ? recording->code_lines[id].qualname : 0;
-}
-
-uint32_t
-ml_code_name(const ml_code_names *names, uint32_t frame)
-{
-    uint32_t qualname = ml_code_known_name(names, frame);
-    return qualname != 0 ? qualname : names->recording->frames[frame].name;
+    uint32_t qualname = known ? recording->code_lines[id].qualname : 0;
+    return qualname != 0 ? qualname : of.frame.name;
 }

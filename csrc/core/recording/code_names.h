@@ -15,9 +15,8 @@ typedef struct ml_code_names {
 int ml_code_names_init(ml_code_names *names, const ml_recording *recording);
 void ml_code_names_fini(ml_code_names *names);
 
-/* String: the function of FRAME with those around it; 0: the recording does not know. */
-uint32_t ml_code_known_name(const ml_code_names *names, uint32_t frame);
-/* The same, or its bare name where the recording does not know. */
+/* String: the function of FRAME with those around it, or its bare name where the recording
+ * does not know them. */
 uint32_t ml_code_name(const ml_code_names *names, uint32_t frame);
 
 #endif

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "recording/code_names.h"
 
 static bool
 ends(ml_string text, const char *part)
@@ -162,26 +161,10 @@ better(ml_standing outer, ml_standing own)
     return outer.place < own.place ? outer : own;
 }
 
-/* Whether FRAME is of a class's method called forward, as far as the recording tells.  What
- * torch.compile generates, in files such as <eval_with_key>.3, may be a plain function. */
-static bool
-is_method_forward(const ml_code_names *names, uint32_t frame)
-{
-    const ml_recording *recording = names->recording;
-    if (!is(recording->strings[recording->frames[frame].name], "forward")) {
-        return false;
-    }
-    ml_string file = recording->strings[recording->frames[frame].filename];
-    uint32_t known = ml_code_known_name(names, frame);
-    return known == 0 || (file.length > 0 && file.bytes[0] == '<') || !(is(recording->strings[known], "forward") ||
-                           ends(recording->strings[known], "<locals>.forward"));
-}
-
 static ml_stack_fact
-extend(const ml_code_names *names, uint8_t file, ml_stack stack,
+extend(const ml_recording *recording, uint8_t file, ml_stack stack,
        const ml_stack_fact *caller)
 {
-    const ml_recording *recording = names->recording;
     ml_string name = recording->strings[recording->frames[stack.frame].name];
     uint8_t of_file = (uint8_t)((file & FILE_PLACE) - 1);
     ml_standing own = {stack.frame, place_in(recording, stack.frame, of_file)};
@@ -216,8 +199,7 @@ extend(const ml_code_names *names, uint8_t file, ml_stack stack,
     /* torch 2.15 calls a function's forward without a frame of its own; an nn.Module's
      * has a frame of module.py around it. */
     if (((file & FILE_FUNCTION) && is(name, "apply")) ||
-        (stack.module == 0 && !caller->module_call &&
-         is_method_forward(names, stack.frame))) {
+        (is(name, "forward") && stack.module == 0 && !caller->module_call)) {
         fact.function = true;
     }
     if (own.place < ML_PLACE_NATIVE) {
@@ -234,9 +216,7 @@ ml_stack_facts_init(ml_stack_facts *facts, const ml_recording *recording)
     *facts = (ml_stack_facts){
         .of = ml_alloc_zeroed(count, sizeof(ml_stack_fact)),
         .callers = ml_alloc_zeroed(recording->string_count, sizeof(uint32_t))};
-    ml_code_names names;
-    if (files == NULL || facts->of == NULL || facts->callers == NULL ||
-        ml_code_names_init(&names, recording) < 0) {
+    if (files == NULL || facts->of == NULL || facts->callers == NULL) {
         ml_free(files);
         ml_stack_facts_fini(facts);
         return ML_ENOMEM;
@@ -250,12 +230,11 @@ ml_stack_facts_init(ml_stack_facts *facts, const ml_recording *recording)
         if (files[file] == 0) {
             files[file] = look_at_file(recording->strings[file]);
         }
-        facts->of[i] = extend(&names, files[file], stack, caller);
+        facts->of[i] = extend(recording, files[file], stack, caller);
         if (stack.module != 0 && caller->inner.place == ML_PLACE_USER) {
             facts->callers[stack.module] = caller->inner.frame;
         }
     }
-    ml_code_names_fini(&names);
     ml_free(files);
     return 0;
 }

@@ -98,11 +98,10 @@ test_types_of_nodes(void)
 }
 
 /* Of the node of a torch.autograd.Function, the first allocation after its number is by
- * line 20 of NAME, called at line 10 of f by way of NATIVE frames or not, and BY.
- * QUALNAME: that of NAME; NULL: not recorded. */
+ * line 20 of NAME, called at line 10 of f by way of NATIVE frames or not, and BY. */
 static void
-check_named_function(const char *by, const char *called, bool native, const char *name,
-                     const char *qualname, const char *how)
+check_function(const char *by, const char *called, bool native, const char *name,
+               const char *how)
 {
     static fixture f;
     ml_causes *causes;
@@ -114,17 +113,8 @@ check_named_function(const char *by, const char *called, bool native, const char
         around = add_stack(&f, around, "??", 0, "_PyObject_Call");
     }
     alloc(&f, 0, MAIN, 1, line);
-    uint32_t own = add_stack(&f, around, "a.py", 20, name);
-    alloc(&f, 1, MAIN, 2, own);
+    alloc(&f, 1, MAIN, 2, add_stack(&f, around, "a.py", 20, name));
     alloc_back(&f, 2, MAIN, 1);
-    if (qualname != NULL) {
-        ml_frame frame = f.made.recording->frames[f.made.recording->stacks[own].frame];
-        ml_code_line code = {.filename = frame.filename,
-                             .name = frame.name,
-                             .line = 20,
-                             .qualname = sample_string(f.made.recording, qualname)};
-        CHECK_INT(ml_recording_add_code_line(f.made.recording, code), 0);
-    }
     CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     CHECK_STR(ml_how_text(ml_causes_of(causes, 0, 2).how), how);
     if (how[0] == 'n' && how[1] == 'o') {
@@ -132,13 +122,6 @@ check_named_function(const char *by, const char *called, bool native, const char
     }
     ml_causes_free(causes);
     tear_down(&f);
-}
-
-static void
-check_function(const char *by, const char *called, bool native, const char *name,
-               const char *how)
-{
-    check_named_function(by, called, native, name, NULL, how);
 }
 
 static void
@@ -153,12 +136,6 @@ test_a_function_of_the_program(void)
     check_function(NULL, NULL, false, "g", "near");
     check_function(module, "_call_impl", false, "forward", "near");
     check_function(module, "_call_impl", true, "forward", "near");
-    /* A method, and functions that only have its name. */
-    check_named_function(NULL, NULL, false, "forward", "Square.forward", "node");
-    check_named_function(NULL, NULL, false, "forward", "f.<locals>.Square.forward",
-                         "node");
-    check_named_function(NULL, NULL, false, "forward", "forward", "near");
-    check_named_function(NULL, NULL, false, "forward", "f.<locals>.forward", "near");
 }
 
 /* A free tells when, but not of what; what was seen after a node ran is no bound. */
