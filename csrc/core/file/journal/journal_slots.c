@@ -114,6 +114,20 @@ reap(ml_journal *journal)
     }
 }
 
+/* The last eighth of a file that drops its first part is for its new start: events that fill
+ * the file faster than its thread can drop them would leave no room for it. */
+static bool
+is_kept_for_start(const ml_journal *journal)
+{
+    const ml_trimmer *trimmer = journal->trimmer;
+    if (trimmer == NULL || trimmer->over || trimmer->makes_room) {
+        return false;
+    }
+    uint64_t free = trimmer->free_count * journal->file.chunks.chunk_bytes;
+    uint64_t used = journal->file.bytes - free;
+    return used > journal->file.limit - journal->file.limit / 8;
+}
+
 int
 ml_journal_refill(ml_journal *journal, unsigned wanted)
 {
@@ -127,6 +141,9 @@ ml_journal_refill(ml_journal *journal, unsigned wanted)
         unsigned i = ml_journal_slot_at(first + n);
         if (atomic_load(&journal->slots[i]) != ML_SLOT_EMPTY) {
             continue;
+        }
+        if (is_kept_for_start(journal)) {
+            return ML_ELIMIT;
         }
         uint64_t offset = place(journal);
         int result = ml_journal_file_map(&journal->file, i, &offset);

@@ -95,7 +95,9 @@ trim_visit(ml_journal *journal,
 bool
 trim_make_room(ml_journal *journal)
 {
+    journal->trimmer->makes_room = true;
     int result = ml_journal_refill(journal, ML_JOURNAL_READY_LEAST);
+    journal->trimmer->makes_room = false;
     bool ready = false;
     for (unsigned i = 1; i < ML_JOURNAL_SLOTS && !ready; i++) {
         ready = atomic_load(&journal->slots[i]) == ML_SLOT_READY;

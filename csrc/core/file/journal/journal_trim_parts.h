@@ -66,6 +66,7 @@ struct ml_trimmer {
     size_t chunk_capacity;
     uint64_t *free; /* owned; offsets of chunks that no longer count */
     size_t free_count;
+    bool makes_room; /* the new start takes what is kept for it */
     size_t free_capacity;
     uint64_t trims; /* as in the header */
     ml_mlab_trim_lane lanes[ML_MLAB_LANES + 1];
