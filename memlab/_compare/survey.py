@@ -93,9 +93,7 @@ def summary(path: _Path) -> list[dict[str, Any]]:
     recording = load.read_recording(path, True)
     name = merged.name_of(path)
     named = merged.rank_in(os.path.basename(name))
-    alone: Any = {"rank": None, "world_size": None, "host": "", "state": ""}
-    alone["devices"] = [{"device": i, "number": i} for i in range(recording.device_count)]
-    ranks = recording.ranks() or [alone]
+    ranks = merged.ranks_of(recording)
     found = []
     for rank in ranks:
         devices = [_device(recording, device) for device in rank["devices"]]

@@ -15,7 +15,7 @@ import tempfile
 from memlab import _core
 from memlab._errors import Error
 from memlab._export import tables
-from memlab._files import download, store
+from memlab._files import download, merged, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -170,10 +170,7 @@ def export(
     pa = tables.package("pyarrow", f"{folder}: writing Parquet")
     run, labels = check_run(run), check_labels(labels)
     written = []
-    # torch's own snapshots say nothing of their process.
-    alone = {"rank": None, "world_size": None, "host": None}
-    alone["devices"] = [{"device": i, "number": i} for i in range(recording.device_count)]
-    for rank in recording.ranks() or [alone]:
+    for rank in merged.ranks_of(recording):
         parts = [_rows(pa, recording, rank, device, labels) for device in rank["devices"]]
         rows = pa.concat_tables(parts) if parts else schema(pa).empty_table()
         if len(rows):

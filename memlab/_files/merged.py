@@ -13,7 +13,7 @@ from memlab._files import download, load, store
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Protocol, TypeAlias
+    from typing import Any, Protocol, TypeAlias
 
     from memlab._core import Recording, _Path
 
@@ -34,6 +34,7 @@ __all__ = [
     "merge",
     "name_of",
     "rank_in",
+    "ranks_of",
     "read",
     "read_all",
     "recorded",
@@ -168,6 +169,15 @@ def merge(paths: Sequence[_Path]) -> Recording:
     OSError, ValueError for recordings of different sources.
     """
     return _core.merge(_each(list(files(paths))))
+
+
+def ranks_of(recording: Recording) -> list[Any]:
+    """The ranks of RECORDING; of one that says nothing of its process, as torch's own
+    snapshots, one without a number that has all devices.
+    """
+    devices = [{"device": i, "number": i} for i in range(recording.device_count)]
+    alone = {"rank": None, "world_size": None, "host": "", "state": "", "devices": devices}
+    return recording.ranks() or [alone]
 
 
 def name_of(path: _Path) -> str:
