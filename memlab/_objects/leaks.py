@@ -10,6 +10,7 @@ import threading
 
 from memlab import _core
 from memlab._native import linemaps, sources
+from memlab._text import terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class _Watch:
         key = text if key is None else key
         if key not in self._said:
             self._said.add(key)
-            print(text, file=sys.stderr)
+            terminal.say(text, sys.stderr)
 
     def _tell(self, leak):
         key = (leak["device"], leak["file"], leak["line"], leak["function"], leak["phase"])
@@ -92,7 +93,7 @@ def _say(error):
     text = f"memlab: leaks() could not look: {error}"
     if text not in _complaints:
         _complaints.add(text)
-        print(text, file=sys.stderr)
+        terminal.say(text, sys.stderr)
 
 
 def _sentence(leak, device):

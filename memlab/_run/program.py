@@ -24,6 +24,7 @@ from memlab._errors import Error
 from memlab._files import names
 from memlab._native import devices, sources
 from memlab._run import commands, made_up
+from memlab._text import terminal
 
 # What torch says where a program wants a GPU and there is none.
 _NO_GPU = ("Found no NVIDIA driver", "No CUDA GPUs are available")
@@ -251,7 +252,7 @@ def _say_what_is_real(error):
         return
     text = made_up.failed()
     if text is not None:
-        print(text, file=sys.stderr)
+        terminal.say(text, sys.stderr)
 
 
 def _wait_for_threads():

@@ -21,8 +21,10 @@ _WORD_BORDERS = ("/", ",", ".:_-]")
 
 
 def say(text: str, stream) -> OSError | None:
-    """Prints TEXT to STREAM, whatever its encoding; returns the error if it failed."""
-    return tolerate(lambda: print(text, file=stream, flush=True), stream)
+    """Prints TEXT to STREAM, whatever its encoding; returns the error if it failed.  In one
+    write with the end of its line: lines of processes that share a terminal stay apart.
+    """
+    return tolerate(lambda: print(f"{text}\n", end="", file=stream, flush=True), stream)
 
 
 def tolerate(write, stream) -> OSError | None:

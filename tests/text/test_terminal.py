@@ -1,5 +1,6 @@
 """Reports in terminals of any width: nothing wider than it, nothing left out."""
 
+import io
 import pickle
 import subprocess
 import sys
@@ -144,3 +145,17 @@ def test_run_shows_its_first_screen_as_wide_as_the_terminal(tmp_path, torch):
     report = (tmp_path / "out" / "report.txt").read_text()
     first = report[: report.index("\n\n")]
     assert "".join(first.split()) in "".join(shown.split())
+
+
+def test_a_line_and_its_end_are_one_write():
+    """Or, unbuffered, the lines of two processes on one terminal run into each other."""
+    written = []
+
+    class Stream(io.StringIO):
+        def write(self, text):
+            if text:
+                written.append(text)
+            return len(text)
+
+    _terminal.say("files in memlab_out", Stream())
+    assert written == ["files in memlab_out\n"]
