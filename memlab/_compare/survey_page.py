@@ -9,7 +9,7 @@ import os
 from html import escape
 
 from memlab._compare import survey
-from memlab._files import download
+from memlab._files import download, names
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -52,10 +52,7 @@ def _page_of(rank, folder):
     file = rank["file"]
     if download.is_uri(file):
         return ""
-    stem = file
-    for ending in (".gz", ".pickle", ".mlab"):
-        stem = stem.removesuffix(ending)
-    there = stem + ".html"
+    there = names.without_ending(file) + ".html"
     return os.path.relpath(there, folder) if os.path.exists(there) else ""
 
 

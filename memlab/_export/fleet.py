@@ -15,7 +15,7 @@ import tempfile
 from memlab import _core
 from memlab._errors import Error
 from memlab._export import tables
-from memlab._files import download, merged, store
+from memlab._files import download, merged, names, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ def run_name(recording: Recording, path: str) -> str:
     first step's peak, so that a folder used again is another run, and the same recording
     the same one.
     """
-    stem = os.path.basename(os.path.abspath(path.partition("?")[0]))
-    stem = re.sub(r"(\.mlab|\.pickle|\.gz)+$", "", stem)
+    stem = names.without_ending(os.path.basename(os.path.abspath(path.partition("?")[0])))
     devices = range(recording.device_count)
     steps = [recording.columns("steps", device)["time_ns"] for device in devices]
     first = min((column[0] for column in steps if len(column)), default=0)

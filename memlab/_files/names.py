@@ -219,6 +219,13 @@ def not_taken(name: str, taken: set[str]) -> str:
     return found
 
 
+def without_ending(path: str) -> str:
+    """PATH without the ending of a recording, packed or not."""
+    for ending in (".gz", ".pickle", ".pkl", ".mlab"):
+        path = path.removesuffix(ending)
+    return path
+
+
 def inside(folder: str, name: str) -> str:
     """The path of NAME, which may have folders, in FOLDER.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from memlab import _core
-from memlab._files import download, merged
+from memlab._files import download, merged, names
 from memlab._page import page
 from memlab._report import report
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["view"]
 
-_ENDINGS = (".gz", ".pickle", ".pkl", ".mlab")
 _PAGE = "memlab.html"
 
 
@@ -58,6 +57,4 @@ def _beside(name):
         return _PAGE
     if os.path.isdir(name):
         return os.path.join(name, _PAGE)
-    for ending in _ENDINGS:
-        name = name.removesuffix(ending)
-    return name + ".html"
+    return names.without_ending(name) + ".html"

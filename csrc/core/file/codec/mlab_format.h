@@ -1,13 +1,15 @@
 /* The layout of a .mlab file: its header and the records in its chunks.
  *
- * Numbers and structs only, which journal.c writes and mlab_reader.c reads;
- * docs/FORMAT.md is the specification in words.  All integers have the byte order of
- * the writing machine, which the header tells. */
+ * Numbers and structs, and the rules that one holds, which journal.c writes and
+ * mlab_reader.c reads; docs/FORMAT.md is the specification in words.  All integers have
+ * the byte order of the writing machine, which the header tells. */
 #ifndef ML_MLAB_FORMAT_H
 #define ML_MLAB_FORMAT_H
 
 #include "file/codec/chunk.h"
 #include "memlab.h"
+
+#include <string.h>
 
 #define ML_MLAB_MAGIC "\x89MLAB\r\n\x1a"
 #define ML_MLAB_VERSION 1u
@@ -201,6 +203,21 @@ typedef struct ml_mlab_start {
     uint8_t has_segments;
     uint8_t reserved[2];
 } ml_mlab_start;
+
+/* The rules of the memory that START is of; NULL: of a device without a start. */
+static inline ml_allocator_rules
+ml_mlab_start_rules(const ml_mlab_start *start)
+{
+    ml_allocator_rules rules = {.max_split_bytes = UINT64_MAX, .has_segments = 1};
+    if (start != NULL) {
+        rules.max_split_bytes = start->max_split_bytes;
+        memcpy(rules.roundup_divisions, start->roundup_divisions,
+               sizeof(rules.roundup_divisions));
+        rules.expandable_segments = start->expandable_segments;
+        rules.has_segments = start->has_segments;
+    }
+    return rules;
+}
 
 /* In chunks of ML_MLAB_START_CONTROL the id of its stack, 4 bytes, follows; so it does
  * a block. */

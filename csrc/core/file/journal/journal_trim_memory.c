@@ -10,15 +10,7 @@
 static ml_allocator_rules
 rules_of(const trim_device *device)
 {
-    ml_allocator_rules rules = {.max_split_bytes = UINT64_MAX, .has_segments = 1};
-    if (device->known) {
-        rules.max_split_bytes = device->start.max_split_bytes;
-        memcpy(rules.roundup_divisions, device->start.roundup_divisions,
-               sizeof(rules.roundup_divisions));
-        rules.expandable_segments = device->start.expandable_segments;
-        rules.has_segments = device->start.has_segments;
-    }
-    return rules;
+    return ml_mlab_start_rules(device->known ? &device->start : NULL);
 }
 
 static int

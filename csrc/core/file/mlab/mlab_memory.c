@@ -71,25 +71,11 @@ seed(ml_ledger *ledger, const mlab_start *start, uint64_t *misfits)
     return 0;
 }
 
-static ml_allocator_rules
-rules_of(const mlab_start *start)
-{
-    ml_allocator_rules rules = {.max_split_bytes = UINT64_MAX, .has_segments = 1};
-    if (start->known) {
-        rules.max_split_bytes = start->head.max_split_bytes;
-        memcpy(rules.roundup_divisions, start->head.roundup_divisions,
-               sizeof(rules.roundup_divisions));
-        rules.expandable_segments = start->head.expandable_segments;
-        rules.has_segments = start->head.has_segments;
-    }
-    return rules;
-}
-
 int
 mlab_begin_memory(mlab_reader *reader, unsigned device, size_t events)
 {
     const mlab_start *start = &reader->starts[device];
-    ml_allocator_rules rules = rules_of(start);
+    ml_allocator_rules rules = ml_mlab_start_rules(start->known ? &start->head : NULL);
     ml_ledger **ledger = &reader->ledgers[device];
     int result = ml_ledger_new(
         ledger, &rules, 2 * (start->segment_count + start->block_count + events) + 1);
@@ -236,7 +222,8 @@ mlab_finish_memory(mlab_reader *reader)
     while (told + 1 < recording->device_count && !reader->starts[told].known) {
         told++;
     }
-    recording->rules = rules_of(&reader->starts[told]);
+    const mlab_start *first = &reader->starts[told];
+    recording->rules = ml_mlab_start_rules(first->known ? &first->head : NULL);
     for (size_t d = 0; d < recording->device_count && result == 0; d++) {
         mlab_start *start = &reader->starts[d];
         ml_device_trace *trace = &recording->devices[d];
