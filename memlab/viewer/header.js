@@ -139,7 +139,8 @@ const memlabHeader = (() => {
   }
 
   /* Settings that torch has at first say nothing. */
-  const PLAIN = { max_split_size: -1, pinned_num_register_threads: 1 };
+  const PLAIN = { max_split_size: -1, max_round_threshold: -1, max_cached_size: -1,
+                  pinned_num_register_threads: 1 };
 
   function isPlain([key, value]) {
     return [false, "", 0, null].includes(value)

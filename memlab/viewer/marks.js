@@ -14,6 +14,7 @@ const memlabMarks = (() => {
   const FLAG_HEIGHT = 16;
   const HIT_WIDTH = 1.5;
   const HIT_HEIGHT = 5;
+  const LEAST_LETTERS = 5; /* fewer name nothing */
   const TEXT_WIDTH = 6.2; /* of a letter at 11 pixels, about */
   const FONT = "11px system-ui, \"DejaVu Sans\", sans-serif";
   const SPANS = ["phase", "region", "annotation"];
@@ -162,12 +163,16 @@ const memlabMarks = (() => {
     line(context, left + 0.5, top, left + 0.5, top + height);
   }
 
-  /* Text on a plate, readable over any band; moved left where it would stick out.
+  /* X, or the nearest place where a text WIDTH wide does not stick out. */
+  function labelLeft(plot, x, width) {
+    return Math.max(plot.left + 2, Math.min(plot.left + plot.width - width - 4, x));
+  }
+
+  /* Text on a plate, readable over any band.
    * Returns what it takes up. */
   function label(context, plot, text, x, y, color) {
     const { width } = context.measureText(text);
-    const most = plot.left + plot.width - width - 4;
-    const from = Math.max(plot.left + 2, Math.min(most, x));
+    const from = labelLeft(plot, x, width);
     context.fillStyle = plot.page.plate;
     context.fillRect(from - 3, y, width + 6, 15);
     context.fillStyle = color;
@@ -218,7 +223,8 @@ const memlabMarks = (() => {
 
   function shortened(text, room) {
     const letters = Math.floor(room / TEXT_WIDTH);
-    return letters < 2 ? "" : memlabNames.middle(text, letters);
+    return letters < LEAST_LETTERS && letters < text.length ? ""
+      : memlabNames.middle(text, letters);
   }
 
   function drawSteps(context, plot, y) {
@@ -297,12 +303,13 @@ const memlabMarks = (() => {
 
   /* A label at the top, lowered past those that are TAKEN there already. */
   function flag(context, plot, text, x, color, taken) {
-    const half = context.measureText(text).width / 2 + 6;
+    const { width } = context.measureText(text);
+    const from = labelLeft(plot, x - width / 2, width);
     for (let row = 0; row < FLAG_ROWS; row++) {
       const top = plot.top + 1 + row * FLAG_HEIGHT;
       if (!taken.some((t) => t.top < top + FLAG_HEIGHT && t.bottom > top
-                      && x - half < t.right && x + half > t.left)) {
-        taken.push(label(context, plot, text, x - half + 6, top, color));
+                      && from - 6 < t.right && from + width + 6 > t.left)) {
+        taken.push(label(context, plot, text, from, top, color));
         return;
       }
     }

@@ -165,8 +165,12 @@ const memlabTreeView = (() => {
         return foldText(box);
       }
       const text = textOf(box.node);
+      const whole = `${text}  ${labelAmount(box.node)}`;
+      if (whole.length * LETTER <= room) {
+        return whole;
+      }
       if (text.length * LETTER <= room) {
-        return `${text}  ${labelAmount(box.node)}`;
+        return text;
       }
       /* Of code the function says most. */
       return memlabTree.isModule(shown.tree, box.node) ? text

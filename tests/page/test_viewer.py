@@ -444,6 +444,17 @@ def test_losses_and_notes_stand_above_the_views(show):
     ]
 
 
+def test_settings_that_torch_has_at_first_are_called_its_defaults(show):
+    page = show(recorded("torch_snapshots/out_of_memory-torch2.15.0"))
+    summary = page.locator("#machine summary")
+    assert summary.text_content().endswith("allocator settings: torch's defaults")
+    snapshot = pickle.loads(recorded("torch_snapshots/out_of_memory-torch2.15.0"))
+    snapshot["allocator_settings"]["max_cached_size"] = 64 * MIB
+    page = show(pickle.dumps(snapshot))
+    summary = page.locator("#machine summary")
+    assert summary.text_content().endswith("allocator settings: max_cached_size=67108864")
+
+
 def two_devices():
     first, second = toy_steps(40, 1), toy_steps(30, 2)
     snapshot, other = first.snapshot(), second.snapshot()

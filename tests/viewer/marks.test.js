@@ -1,0 +1,60 @@
+/* Labels in the timeline: none over another, none outside. */
+"use strict";
+
+const assert = require("node:assert/strict");
+const test = require("node:test");
+
+const { load } = require("./load.js");
+
+const { memlabMarks } = load(["names.js", "blobs.js", "data.js", "marks.js"],
+                             ["memlabMarks"]);
+const LETTER = 6;
+
+/* A canvas that keeps what is written on plates: [{ text, left, right, top }]. */
+function canvas() {
+  const plates = [];
+  let plate = null;
+  const context = {
+    measureText: (text) => ({ width: text.length * LETTER }),
+    fillRect: (x, top, width) => { plate = { left: x, right: x + width, top }; },
+    fillText: (text, x) => {
+      if (plate !== null && x > plate.left) {
+        plates.push({ text, ...plate });
+      }
+      plate = null;
+    },
+  };
+  const all = new Proxy(context, { get: (own, name) => own[name] ?? (() => undefined) });
+  return { context: all, plates };
+}
+
+function plotOf(width, peak) {
+  const columns = { width, reserved: new Float64Array(width).fill(960),
+                    source: new Int32Array(width), time: new Float64Array(width),
+                    begin: Int32Array.from({ length: width }, (_, p) => p),
+                    event: Int32Array.from({ length: width }, (_, p) => p) };
+  return { left: 60, top: 20, width, height: 300, range: { axis: "event", x0: 0, x1: 1000 },
+           extent: { from: 0, to: 1000 }, view: { y0: 0, y1: 1000 }, columns, page: {},
+           notes: memlabMarks.sortNotes(
+             { notes: [], ranks: [], devices: [{ index: 0 }] }, 0),
+           ooms: [{ event: peak, bytes: 1024 }] };
+}
+
+test("labels have a row each where they would meet, also at the edges", () => {
+  for (const width of [250, 900]) {
+    for (let event = 0; event < 1000; event += 50) {
+      const { context, plates } = canvas();
+      const plot = plotOf(width, 999 - event);
+      memlabMarks.draw(context, plot, { peak: { event, allocated: 900 }, event, other: -1,
+                                        brush: null });
+      assert.equal(plates.length, 3, `${width} ${event}`);
+      for (const [i, one] of plates.entries()) {
+        assert.ok(one.left >= plot.left - 1 && one.right <= plot.left + width, one.text);
+        for (const other of plates.slice(0, i)) {
+          assert.ok(one.right <= other.left || one.left >= other.right
+                    || Math.abs(one.top - other.top) >= 15, `${one.text}, ${other.text}`);
+        }
+      }
+    }
+  }
+});
