@@ -253,8 +253,8 @@ read_environment(void)
         }
     }
 
-    /* Python computes them, where memlab.pth and the bridge are: that comes later. */
-    bool may_compute = values != NULL && strcmp(values, "1") == 0;
+    /* Whether Python computes small ones, beside a bridge to torch, is seen later. */
+    bool none = values != NULL && strcmp(values, "0") == 0;
     /* Of a launcher's processes the first tells it for all. */
     const char *local = getenv("LOCAL_RANK");
     bool first = local == NULL || strcmp(local, "0") == 0;
@@ -263,9 +263,7 @@ read_environment(void)
                 "memlab phantom: %d x %s, %.2f GiB each; kernels do nothing: %s\n",
                 config.devices, config.gpu->full_name,
                 (double)config.total_bytes / (double)(1 << 30),
-                may_compute ? "at most small results are computed"
-                            : "results are not computed; memlab run --phantom "
-                              "computes small values");
+                none ? "results are not computed" : "at most small results are computed");
     }
 }
 
