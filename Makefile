@@ -8,6 +8,8 @@ MEMLAB_VENV ?= .venv
 TORCH ?= torch==2.15.0
 # Where `make test-torch` makes its virtual environment: one for each torch.
 TORCH_VENV ?= .venv-$(subst =,,$(TORCH))
+# What `make test-torches` runs them on, in turn.
+TORCHES ?= 2.6.0 2.8.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 # The tests that look closest at torch: its events, allocator, phantom device and autograd.
 TORCH_TESTS ?= tests/native tests/lab/test_allocator_model.py tests/phantom tests/record \
     tests/attribution tests/lend tests/objects
@@ -69,7 +71,7 @@ CLANG_FORMAT ?= $(firstword $(foreach f,clang-format-14 clang-format,$(shell com
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: help setup demo test test-c test-cpu test-torch test-composer test-trainers \
+.PHONY: help setup demo test test-c test-cpu test-torch test-torches test-composer test-trainers \
     test-frontends programs test-nightly \
     build debug asan tsan valgrind cov format lint docs wasm bench wheel wheels clean
 
@@ -93,6 +95,12 @@ test-cpu: setup test-c ## Run the tests that need no CUDA build of torch
 test-torch: ## Run the tests that look closest at torch on another, TORCH=torch==2.11.0
 	@PYTHON='$(PYTHON)' tools/setup.sh '$(TORCH_VENV)' '$(TORCH)'
 	$(TORCH_VENV)/bin/python -m pytest $(TORCH_TESTS) $(PYTEST_FLAGS) $(PYTEST_ARGS)
+
+test-torches: ## Run test-torch on each of TORCHES, at night: hours, and 5 GB each
+	@failed=; for torch in $(TORCHES); do \
+	    $(MAKE) --no-print-directory test-torch TORCH=torch==$$torch || \
+	        failed="$$failed $$torch"; \
+	done; [ -z "$$failed" ] || { echo "memlab: failed on torch$$failed" >&2; exit 1; }
 
 # After the other commands, so that only what is missing is found there.
 WITH_FRONTENDS := PATH="$$PATH:$(abspath $(FRONTENDS_VENV))/bin"

@@ -1,4 +1,4 @@
-"""Runs programs on the phantom device: CUDA builds of torch, no GPU, no results.
+"""Runs programs on the phantom device: CUDA builds of torch, no GPU, only small results.
 
 The device is a C library that is preloaded into the program (csrc/phantom).  This
 module finds it, lists its GPUs, and starts programs under it.  It imports nothing of
@@ -192,7 +192,8 @@ def _list() -> str:
 
 
 def main(argv=None) -> int:
-    """The command `memlab phantom`: starts a program on the phantom device.
+    """The command `memlab phantom`: starts a program on the phantom device, with small values
+    unless MEMLAB_PHANTOM_VALUES is 0.
 
     Does not return if the program starts; else returns the exit status.
     """
@@ -202,9 +203,10 @@ def main(argv=None) -> int:
         prog="memlab phantom",
         usage="memlab phantom [options] program arguments...",
         description="Run a program of a CUDA build of torch on a phantom GPU: the real "
-        "caching allocator, no kernels, no results.",
+        "caching allocator, no kernels, and of the results only small ones.",
         epilog="An option that is not given is what the environment variable "
-        "MEMLAB_PHANTOM_GPU, _DEVICES, _MEMORY or _BACKED says, where it is set.",
+        "MEMLAB_PHANTOM_GPU, _DEVICES, _MEMORY or _BACKED says, where it is set. "
+        "With MEMLAB_PHANTOM_VALUES=0 no value is computed.",
     )
     parser.add_argument(
         "--gpu", help=f"the GPU to stand for, see --list (default: {DEFAULT_GPU})"
@@ -253,7 +255,11 @@ def main(argv=None) -> int:
         if stream is not None:
             stream.flush()
     try:
-        os.execvpe(program[0], program, {**os.environ, **variables})
+        # Small values in each of its Python processes: memlab/_run/values.py.  Memory with
+        # pages holds what is written.
+        backed = variables["MEMLAB_PHANTOM_BACKED"] == "1"
+        values = {"MEMLAB_PHANTOM_VALUES": "0" if backed else "1"}
+        os.execvpe(program[0], program, {**values, **os.environ, **variables})
     except OSError as error:
         print(f"memlab phantom: {program[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126

@@ -10,6 +10,7 @@ from importlib import import_module
 
 from memlab._cli import progress, variable
 from memlab._guard import guarded
+from memlab._run import values
 from memlab._text.arguments import Parser
 from memlab._version import __version__
 
@@ -34,7 +35,8 @@ def _command(argv):
     if argv[:1] == ["phantom"]:
         return _file_of("phantom").run(argv[1:])
     # These record by themselves, or need no recording.
-    os.environ.pop(variable.NAME, None)
+    for name in (variable.NAME, values.NAME):
+        os.environ.pop(name, None)
     options = parse(argv)
     if options.command in _LONG:
         progress.begin(options.command, _read_by(options))

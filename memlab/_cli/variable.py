@@ -31,6 +31,10 @@ def begin():
         return
     _begun = True
     from memlab._native.importing import when_imported
+    from memlab._run import values
+
+    # A recording keeps values, and tells of them.
+    os.environ.pop(values.NAME, None)
 
     when_imported("torch.cuda", lambda cuda: cuda._lazy_call(_cuda_ready))
 
@@ -70,8 +74,9 @@ class Process:
     """The recording of this process, from now to its end.  Raises memlab.Error."""
 
     def __init__(self, options):
+        from memlab._native import devices
         from memlab._record import oom
-        from memlab._run import children, growing, program, results
+        from memlab._run import children, growing, made_up, program, results
         from memlab._run.telling import Telling
 
         self._outputs = outputs = _results(options)
@@ -80,6 +85,8 @@ class Process:
             recording, outputs.path(".mlab"), results.limits(options)
         )
         growing.Watch(self._snapshot).start()
+        if devices.under_phantom():
+            made_up.watch()
         self._watch = oom.Watch(self._snapshot, outputs.oom_paths, outputs.start)
         self._watch.begin()
         self._telling = Telling(options.quiet)
@@ -106,7 +113,7 @@ class Process:
         from memlab._text import terminal
 
         try:
-            made_up.tell(self._telling.say)
+            made_up.tell_at_exit(self._telling.say)
             written = self._write()
             if self._is_first():
                 self._telling.result(written, self._outputs)

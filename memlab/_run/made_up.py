@@ -64,13 +64,12 @@ def sentence(made_up, start=None) -> str | None:
     )
 
 
-def failed() -> str | None:
-    """What to say below a traceback; None: this is no phantom, or nothing was on it that
-    could have been read."""
-    if not devices.under_phantom():
+def failed(error) -> str | None:
+    """What to say below the traceback of ERROR; None: this is no phantom, memory ran out,
+    which is real, or nothing was on it that could have been read."""
+    if not devices.under_phantom() or type(error).__name__ == "OutOfMemoryError":
         return None
-    found = sources.stats_of_all("cuda").values()
-    peak = max((each["allocated_bytes_peak"] for each in found), default=0)
+    peak = _peak()
     reached = f"{_steps.count} step{'s' * (_steps.count != 1)} of the optimizer"
     fit = "; memlab fit answers from these" if _steps.count else ""
     why = "values read back from the phantom device are not real, which may be the cause"
@@ -89,8 +88,30 @@ def failed() -> str | None:
     )
 
 
+def _peak():
+    """Of all GPUs the highest, in bytes: as recorded, or else as torch counts."""
+    recorded = sources.stats_of_all("cuda").values()
+    if recorded:
+        return max(each["allocated_bytes_peak"] for each in recorded)
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count())))
+
+
 def tell(say) -> None:
     """Calls SAY(text) if the program read something that is made up."""
     text = sentence(read(), os.getcwd())
     if text is not None:
         say(f"memlab: {text}")
+
+
+def tell_at_exit(say) -> None:
+    """As tell(), at the end of a process that Python alone started; before it, what may have
+    been the cause if an error ended the program."""
+    # The interpreter puts it there before it shows the traceback.
+    error = getattr(sys, "last_value", None)
+    text = None if error is None else failed(error)
+    if text is not None:
+        say(text)
+    tell(say)

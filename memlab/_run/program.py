@@ -246,11 +246,8 @@ def _name_the_phantom(error):
 
 
 def _say_what_is_real(error):
-    """On the phantom, what the program that failed by ERROR may have looked at.  Memory that
-    runs out is real."""
-    if type(error).__name__ == "OutOfMemoryError":
-        return
-    text = made_up.failed()
+    """On the phantom, what the program that failed by ERROR may have looked at."""
+    text = made_up.failed(error)
     if text is not None:
         terminal.say(text, sys.stderr)
 

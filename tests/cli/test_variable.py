@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from on_phantom import installed
 from run_folders import HEAD, ROOT, names, peaks, results
 
 from memlab._cli import variable
@@ -16,16 +17,11 @@ from memlab._errors import Error
 
 pytestmark = pytest.mark.cuda
 
-# An installed memlab has memlab.pth where Python looks for it; here that is its source.
-SITE = f"import site\nsite.addsitedir({str(ROOT)!r})\n"
-
 
 @pytest.fixture
 def run(tmp_path, device_environment):
     """A function that runs WORDS with the variable, on two GPUs; the program is SOURCE."""
-    hook = tmp_path / "hook"
-    hook.mkdir()
-    (hook / "sitecustomize.py").write_text(SITE)
+    path = installed(tmp_path)
 
     def run(source, *words, memlab="1", status=0):
         (tmp_path / "program.py").write_text(HEAD + source)
@@ -36,7 +32,7 @@ def run(tmp_path, device_environment):
                 **device_environment,
                 "MEMLAB_PHANTOM_DEVICES": "2",
                 "MEMLAB_PHANTOM_QUIET": "1",
-                "PYTHONPATH": f"{hook}{os.pathsep}{ROOT}",
+                "PYTHONPATH": path,
                 "MEMLAB": memlab,
             },
             cwd=tmp_path,

@@ -111,7 +111,7 @@ ENDS = {
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "abort": os.abort,
-    "exec": lambda: os.execl(sys.executable, "python", "-Sc", "raise SystemExit(7)"),
+    "exec": lambda: os.execl(sys.executable, sys.executable, "-Sc", "raise SystemExit(7)"),
     "handler raises": raise_in_handler,
     "thread raises": thread_raises,
     "daemon thread waits": lambda: waiting_thread(True),

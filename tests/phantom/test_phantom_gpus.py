@@ -315,3 +315,27 @@ def test_what_fails_on_the_phantom_alone_says_so_once(name):
     assert done.stderr.startswith(f"memlab phantom: {name} fails on the phantom device: ")
     assert "tensor.cpu()" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@needs_library
+def test_kernels_of_a_library_that_is_loaded_at_run_time_are_launched():
+    program = """
+import ctypes
+runtime, none = ctypes.CDLL(None), ctypes.c_void_p
+library, kernel, size = none(), none(), ctypes.c_size_t(7)
+class dim3(ctypes.Structure):
+    _fields_ = [(axis, ctypes.c_uint) for axis in "xyz"]
+print(runtime.cudaLibraryLoadData(ctypes.byref(library), b"code", *[none()] * 2, 0, *[none()] * 2, 0))
+print(runtime.cudaLibraryGetKernel(ctypes.byref(kernel), library, b"name"), bool(kernel))
+one = dim3(1, 1, 1)
+print(runtime.cudaLaunchKernel(kernel, one, one, none(), none(0), none()))
+for name in ("Global", "Managed", "UnifiedFunction"):
+    call = getattr(runtime, f"cudaLibraryGet{name}")
+    print(call(ctypes.byref(none()), ctypes.byref(size), library, b"name"))
+print(size.value, runtime.cudaLibraryUnload(library))
+"""
+    done = run(program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == "0 0 True 0 500 500 500 7 0".split()
+    said = "cudaLibraryGetManaged fails on the phantom device: what a library of kernels holds"
+    assert said in done.stderr

@@ -3,11 +3,12 @@ and told."""
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 
 import pytest
-from on_phantom import PROGRAMS, needs_torch, output
+from on_phantom import PROGRAMS, installed, needs_torch, output
 
 PROGRAM = PROGRAMS / "values_read.py"
 SOURCE = PROGRAM.read_text().splitlines()
@@ -177,7 +178,7 @@ def test_generate_and_beam_search_end_and_a_traceback_says_what_is_real(tmp_path
 
 
 _BROADCAST = """
-import tempfile, torch
+import sys, tempfile, torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
@@ -191,7 +192,7 @@ def main(rank, folder):
     numbers = torch.arange(3, device="cuda") * 2 if rank else torch.zeros(
         3, dtype=torch.long, device="cuda")
     dist.broadcast(numbers, 1)
-    print(objects, numbers.tolist(), flush=True)
+    sys.stdout.write(f"{objects} {numbers.tolist()}\\n")  # in one piece, beside the other's
     dist.destroy_process_group()
 
 if __name__ == "__main__":
@@ -223,3 +224,62 @@ def test_a_traceback_names_the_call_that_fails_only_here(tmp_path):
     said = " ".join(done.stderr.split())
     assert "cudaIpcGetMemHandle fails on the phantom device: memory of the device" in said
     assert "memlab: cudaIpcGetMemHandle fails on the phantom device, as said above" in said
+
+
+_ALONE = """
+import torch
+large = torch.randn(1 << 20, device="cuda")
+print(torch.tensor([True, False, True], device="cuda").sum().item(), large.mean().item())
+raise ValueError("a fault of its own")
+"""
+
+
+def started(folder, *words, **variables):
+    """The end of _ALONE, started by `memlab phantom`, where memlab is installed."""
+    (folder / "script.py").write_text(_ALONE)
+    variables = {"PYTHONPATH": installed(folder), **variables}
+    done = subprocess.run(
+        [sys.executable, "-m", "memlab.phantom", *(words or ("script.py",))],
+        env={**os.environ, **variables}, capture_output=True, text=True, timeout=300, cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 1 and "a fault of its own" in done.stderr, done.stderr
+    return done.stdout, " ".join(done.stderr.split())
+
+
+@needs_torch
+def test_a_program_that_nothing_records_has_values_and_is_told_what_is_not_real(tmp_path):
+    printed, said = started(tmp_path)
+    assert printed == "2 0.5\n"
+    before, _, after = said.partition("ValueError: a fault of its own ")
+    assert "at most small results are computed" in before
+    assert after.startswith("memlab: values read back from the phantom device are not real")
+    assert "up to there 0 steps of the optimizer, peak 4.00 MiB allocated" in after
+    assert "the program read 1 value that was made up" in after and "script.py:4 (1)" in after
+
+
+@needs_torch
+def test_a_program_that_wants_no_values_reads_zeros(tmp_path):
+    printed, said = started(tmp_path, MEMLAB_PHANTOM_VALUES="0")
+    assert printed == "0 0.0\n"
+    assert "results are not computed" in said
+    assert said.endswith("ValueError: a fault of its own")
+
+
+@needs_torch
+def test_without_a_bridge_a_program_reads_zeros_and_is_told_why(tmp_path):
+    printed, said = started(tmp_path, MEMLAB_TORCH="0")
+    assert printed == "0 0.0\n"
+    why = "memlab's bridge to torch is switched off by MEMLAB_TORCH=0"
+    assert f"memlab: values on the phantom device are not computed: {why}" in said
+
+
+@needs_torch
+@pytest.mark.parametrize("by", ["run", "variable"])
+def test_a_program_that_memlab_records_is_told_once(by, tmp_path):
+    words = (sys.executable, "-m", "memlab", "run", "--out", "out", "script.py")
+    printed, said = (
+        started(tmp_path, *words) if by == "run" else started(tmp_path, MEMLAB="--out out")
+    )
+    assert printed.startswith("2 0.5\n")
+    assert said.count("the program read 1 value that was made up") == 1
+    assert said.count("values read back from the phantom device are not real") == 1

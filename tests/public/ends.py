@@ -1,7 +1,7 @@
 """How a public program ends under each of memlab's commands, beside its end alone.
 
 Owns the commands, and the comparison of status, output, parameters and what is unknown.
-Alone is `memlab phantom`, where no value is computed.
+Alone is `memlab phantom` with nothing of memlab in the program: no value is computed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,12 @@ def end(program: Program, checkouts: Path, folder: Path, command: str, **more: s
         words(program, command),
         cwd=start,
         # The phantom's own line says what to do where values are not computed.
-        env={**runs.environment(program), "MEMLAB_PHANTOM_QUIET": "0", **more},
+        env={
+            **runs.environment(program),
+            "MEMLAB_PHANTOM_QUIET": "0",
+            "MEMLAB_PHANTOM_VALUES": "0",
+            **more,
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -9,12 +9,14 @@ from __future__ import annotations
 import configparser
 import dataclasses
 import importlib
+import inspect
 import shlex
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tiny_data
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +52,7 @@ class Program:
     arguments: tuple[str, ...]
     environment: dict[str, str]
     packages: tuple[str, ...]  # names to import, beside torch
+    passes: str  # MODULE:FUNCTION ARGUMENT, which not every torch takes; "" for none
     data: str  # a function of tiny_data, and its words; "" for none
     function: str  # that memlab lines profiles
     limited: tuple[str, ...]  # commands under which it cannot run to its end on the phantom
@@ -69,6 +72,8 @@ class Program:
                 missing.append(package)
         if missing:
             return f"not installed: {', '.join(missing)}"
+        if self.passes and not takes(*self.passes.split()):
+            return f"torch {torch.__version__} does not take {self.passes}, which it passes"
         if not self.repository:
             return ""
         checkout = self.checkout(checkouts)
@@ -113,6 +118,13 @@ def git(checkout: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["git", "-C", str(checkout), *words], capture_output=True, check=False)
 
 
+def takes(function: str, argument: str) -> bool:
+    """Whether FUNCTION, MODULE:NAME, takes an ARGUMENT of that name."""
+    module, _, name = function.partition(":")
+    found = getattr(importlib.import_module(module), name)
+    return argument in inspect.signature(found).parameters
+
+
 def pairs(text: str) -> list[tuple[str, str]]:
     """NAME=VALUE words of TEXT."""
     return [
@@ -137,6 +149,7 @@ def read(folder: Path = HERE) -> list[Program]:
             tuple(shlex.split(of.get("arguments", ""))),
             dict(pairs(of.get("environment", ""))),
             tuple(of.get("packages", "").split()),
+            of.get("passes", ""),
             of.get("data", ""),
             of.get("function", ""),
             tuple(of.get("limit", "").partition(":")[0].split()),

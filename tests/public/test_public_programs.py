@@ -117,6 +117,15 @@ def test_what_is_missing_is_said(checkouts, tmp_path):
     assert needs.left_out(checkouts) == "not installed: no_such_package"
 
 
+def test_an_argument_that_this_torch_does_not_take_is_said(checkouts):
+    profile = "torch.autograd.profiler:profile"
+    assert listed(checkouts, f"passes = {profile} use_device\n").left_out(checkouts) == ""
+    path = checkouts.parent / "programs.ini"
+    path.write_text(path.read_text().replace("use_device", "no_such"))
+    said = listed(checkouts).left_out(checkouts)
+    assert said.endswith(f"does not take {profile} no_such, which it passes")
+
+
 def seen(checkouts):
     *tried, last = runs.see(listed(checkouts), checkouts)
     assert last.tried == tried

@@ -80,3 +80,12 @@ def command(*arguments):
         [sys.executable, "-m", "memlab.phantom", *arguments],
         capture_output=True, text=True, cwd=ROOT, timeout=300,
     )
+
+
+def installed(folder):
+    """The folder to put first in PYTHONPATH so that Python reads memlab.pth, as it does where
+    memlab is installed; it is made in FOLDER."""
+    hook = folder / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(ROOT)!r})\n")
+    return f"{hook}{os.pathsep}{ROOT}"

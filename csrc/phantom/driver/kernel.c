@@ -94,6 +94,32 @@ LAUNCH_LOADED(cuLaunchKernel)
 LAUNCH_LOADED(cuLaunchCooperativeKernel)
 LAUNCH_LOADED(cuLaunchKernelEx)
 
+/* --- Libraries of kernels, loaded at run time ---------------------------------------- */
+
+#define LOADED(name) \
+    ML_EXPORT(ml_cuda_error, name, (void **loaded)) \
+    { \
+        *loaded = ml_phantom_handle(); \
+        return ML_CUDA_Success; \
+    }
+
+LOADED(cudaLibraryLoadData)
+LOADED(cudaLibraryLoadFromFile)
+LOADED(cudaLibraryGetKernel)
+ML_SUCCEED(cudaLibraryUnload)
+
+/* Their variables have a size, and they a number of kernels, that only their code says. */
+#define NOT_READ "what a library of kernels holds, other than kernels, is not read"
+
+ML_LACKS(ml_cuda_error, cudaLibraryGetGlobal,
+         ml_phantom_error(ML_CUDA_ErrorSymbolNotFound), NOT_READ)
+ML_LACKS(ml_cuda_error, cudaLibraryGetManaged,
+         ml_phantom_error(ML_CUDA_ErrorSymbolNotFound), NOT_READ)
+ML_LACKS(ml_cuda_error, cudaLibraryGetUnifiedFunction,
+         ml_phantom_error(ML_CUDA_ErrorSymbolNotFound), NOT_READ)
+ML_LACKS(ml_cuda_error, cudaLibraryGetKernelCount,
+         ml_phantom_error(ML_CUDA_ErrorNotSupported), NOT_READ)
+
 /* --- Questions -------------------------------------------------------------------- */
 
 ML_EXPORT(ml_cuda_error, cudaFuncGetAttributes,

@@ -1,0 +1,62 @@
+"""MEMLAB_PHANTOM_VALUES=1: small values in a program that `memlab phantom` started, which
+nothing records.
+
+memlab.pth calls begin() in every Python process that has the variable.  Values are kept from
+the process's initialisation of CUDA on.  Without a bridge to its torch the program runs all
+the same, and the device's memory reads as zeros.
+"""
+
+import os
+import sys
+
+NAME = "MEMLAB_PHANTOM_VALUES"
+
+_begun = False
+
+
+def begin():
+    """From now on this process, and one forked from it, has values once it has initialised
+    CUDA.
+    """
+    global _begun
+    # In a virtual environment Python reads .pth files twice.
+    if _begun:
+        return
+    _begun = True
+    from memlab._native.importing import when_imported
+
+    when_imported("torch.cuda", lambda cuda: cuda._lazy_call(_cuda_ready))
+
+
+def _cuda_ready():
+    """Runs inside torch's own initialisation, which no failure here may reach."""
+    # What records this process has taken it out: that keeps values, and tells.
+    if NAME not in os.environ:
+        return
+    try:
+        from memlab._native import bridge
+        from memlab._run import children, made_up
+
+        if bridge.load().watch_values():
+            made_up.watch()
+            children.at_end(_end)
+    except Exception as error:
+        _say(f"memlab: values on the phantom device are not computed: {error}")
+
+
+def _end():
+    """Tells what the program read that is not real, and that this may have ended it."""
+    from memlab._run import made_up
+
+    try:
+        made_up.tell_at_exit(_say)
+    except Exception as error:
+        _say(f"memlab: values that were made up are not told: {error}")
+
+
+def _say(text):
+    """Prints TEXT, as the phantom its first line."""
+    from memlab._text import terminal
+
+    if os.environ.get("MEMLAB_PHANTOM_QUIET") != "1":
+        terminal.say(text, sys.stderr)
