@@ -182,6 +182,30 @@ def test_what_one_rank_says_the_others_hear(backend, tmp_path, capsys):
 
 
 @needs_torch
+@pytest.mark.slow
+def test_a_rank_that_others_need_shows_its_own_error(tmp_path, capsys):
+    """Rank 1 was asked for; 0 runs before it, and fails before it sends."""
+    script = tmp_path / "train.py"
+    fails = "if first:\n    raise ValueError('a fault\\nof its own')\nsaid = ["
+    program = OBJECTS.replace("said = [", fails, 1).replace("BACKEND", "'gloo'")
+    script.write_text(program.replace("DEVICE", "'cpu'"))
+    assert main.main(["fit", "--world-size", "8", "--ranks", "1", str(script)]) == 1
+    told = [line for line in capsys.readouterr().err.splitlines() if "status" in line]
+    assert len(told) == 1
+    assert told[0].startswith(
+        "memlab: rank 0 of train.py ended with status 1 by ValueError: a fault of its own, on"
+    )
+
+
+@needs_torch
+@pytest.mark.slow
+def test_ddps_check_of_shapes_is_no_value_that_the_program_read(capsys):
+    """It reads a number of each rank."""
+    answer = fit_json(capsys, "--world-size", 64, "--ranks", 0, "--steps", 1, PROGRAM, "ddp")
+    assert not [note for note in answer["notes"] if "made up" in note]
+
+
+@needs_torch
 def test_a_program_that_makes_no_process_group_is_told(capsys):
     program = PROGRAM.parent / "fit_steps.py"
     assert main.main(["fit", "--world-size", "4", str(program), "end"]) == 1
