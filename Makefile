@@ -110,7 +110,7 @@ NIGHTLY ?= MEMLAB_KILLS=1000 MEMLAB_FORKS=10000 MEMLAB_RECORDING_FORKS=1000 \
     MEMLAB_SIGNAL_TURNS=500 MEMLAB_EVENTS=10000000 MEMLAB_STEPS=20000 \
     MEMLAB_TRAINING_SECONDS=600 MEMLAB_TRAINING_KILLS=150 MEMLAB_MODEL_EVENTS=1000000 \
     MEMLAB_TOTALS=300 MEMLAB_CONTEXTS=20 MEMLAB_RANK_KINDS=7 MEMLAB_COMPILED_KINDS=7 \
-    MEMLAB_FIT=1 MEMLAB_MODULE_PROGRAMS=58 MEMLAB_GPUS=17 \
+    MEMLAB_FIT=1 MEMLAB_WORLD_KINDS=11 MEMLAB_MODULE_PROGRAMS=58 MEMLAB_GPUS=17 \
     MEMLAB_BAD_VALUES=20000
 
 test-composer: ## Run the callbacks in Composer itself; its torch is another, 5.4 GB
@@ -124,7 +124,7 @@ test-trainers: ## Run memlab beside DeepSpeed, TRL, PEFT, accelerate, Ray and to
 	@# torchtune needs this one, which PEFT refuses: apart, for torchtune alone.
 	[ -d '$(TRAINERS_VENV)/torchtune' ] || $(TRAINERS_VENV)/bin/python -m pip install -q \
 	    --no-deps --target '$(TRAINERS_VENV)/torchtune' torchao==0.9.0
-	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers $(PYTEST_ARGS)
+	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers tests/fit/test_cluster.py $(PYTEST_ARGS)
 
 test-frontends: setup ## Run the magics in JupyterLab, Notebook 7 and nbclassic, in Chromium
 	$(PYTHON) -m venv '$(FRONTENDS_VENV)'

@@ -130,7 +130,8 @@ class SweepRow(TypedDict):
 
     vary: the setting of which the largest value was searched, up to highest; largest None:
     none fits.  The bytes are those of the fullest device (rank: its rank), None if nothing
-    fits.  error: why the program failed, other than by memory.
+    fits.  price: of an hour of all GPUs; None: not given.  error: why the program failed,
+    other than by memory.
     """
 
     gpu: str
@@ -145,15 +146,18 @@ class SweepRow(TypedDict):
     rank: int | None
     capacity_bytes: int
     headroom_bytes: int | None
+    price: float | None
     error: str | None
 
 
 class Sweep(TypedDict):
-    """The answer of memlab.sweep().  tried: runs that were made; reused: tries that were in
-    the file of answers.
+    """The answer of memlab.sweep().  cheapest: the number of the row with the lowest price
+    that fits; None: no prices, or nothing fits.  tried: runs that were made; reused: tries
+    that were in the file of answers.
     """
 
     program: str
     rows: list[SweepRow]
+    cheapest: int | None
     tried: int
     reused: int

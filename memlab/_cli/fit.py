@@ -9,6 +9,9 @@ import sys
 from memlab._cli import kinds, telling
 from memlab._text import terminal
 
+# Options that need more than one answer.
+_OF_A_TABLE = ("where", "price", "jobs", "cluster", "answers", "out")
+
 
 def add(commands):
     command = commands.add_parser(
@@ -64,6 +67,20 @@ def add(commands):
         "values, as tp=1,2,4: a table of all",
     )
     command.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="for a table: leave out settings that do not meet it, as 'tp * pp == 8'",
+    )
+    command.add_argument(
+        "--price",
+        type=_prices,
+        default={},
+        metavar="GPU=N,GPU=N",
+        help="for a table: what an hour of one GPU costs; the cheapest that fits is named",
+    )
+    command.add_argument(
         "--table",
         action="store_true",
         help="print a line for each GPU and setting, also for one",
@@ -75,9 +92,23 @@ def add(commands):
         help="for a table: run N programs at once (default: 1)",
     )
     command.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="for a table: run the programs on a cluster of Ray's, one a processor; auto: the "
+        "one that this machine is in",
+    )
+    command.add_argument(
         "--answers",
         metavar="FILE",
         help="for a table: keep what was tried in FILE, and do not try it again",
+    )
+    command.add_argument(
+        "-o",
+        "--out",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="for a table: write it to FILE too: .html, with a picture, or .parquet",
     )
     command.add_argument(
         "--steps",
@@ -104,7 +135,7 @@ def add(commands):
 
 def run(options):
     from memlab import phantom
-    from memlab._fit import sweep, vary, world
+    from memlab._fit import sweep, table_file, vary, world
 
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     varied, gpus = options.vary or [], (options.gpu or "").split(",")
@@ -121,9 +152,18 @@ def run(options):
         chosen = any(isinstance(setting, vary.Choices) for setting in settings)
         table = options.table or chosen or len(varied) > 1 or len(gpus) > 1
         if table:
-            sweep.settings(varied)
-        elif options.jobs is not None or options.answers is not None:
-            raise ValueError("--jobs and --answers are for a table: add --table")
+            sweep.settings(varied, options.where, around)
+            for name in options.price:
+                phantom.environment(name)
+            for path in options.out:
+                table_file.check(path)
+        elif given := [name for name in _OF_A_TABLE if getattr(options, name)]:
+            raise ValueError(f"--{given[0]} is for a table: add --table")
+        if options.jobs is not None and options.cluster is not None:
+            raise ValueError(
+                "--jobs and --cluster exclude each other: a cluster runs as many programs as "
+                "it has processors"
+            )
     except ValueError as error:
         options.wrong_usage(str(error))
     _say_what_is_behind(words)
@@ -158,13 +198,15 @@ def _one(options, words, gpus, varied, around):
 
 def _table(options, words, gpus, varied, around):
     """A line for each GPU and setting."""
-    from memlab._fit import fit, sweep
+    from memlab._fit import cluster, fit, sweep, table_file
     from memlab._fit import text as _fit_text
 
     with contextlib.ExitStack() as stack:
         executor = None
         if options.jobs is not None:
             executor = stack.enter_context(sweep.workers(options.jobs))
+        elif options.cluster is not None:
+            executor = stack.enter_context(cluster.executor(options.cluster))
         answer = sweep.sweep_of(
             words,
             gpus,
@@ -177,12 +219,29 @@ def _table(options, words, gpus, varied, around):
             options.devices,
             options.memory,
             _tell,
+            options.where,
+            options.price,
         )
     if options.json:
         telling.say(json.dumps(answer, indent=1))
     else:
         telling.show("\n".join(_fit_text.table(answer)))
+    for path in options.out:
+        table_file.write(answer, path)
     return 0 if any(row["fits"] for row in answer["rows"]) else 3
+
+
+def _prices(text):
+    found = {}
+    for part in text.split(","):
+        name, equals, price = part.partition("=")
+        try:
+            found[name.strip()] = float(price)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is not GPU=PRICE, as in h100=2.5"
+            ) from None
+    return found
 
 
 def _tell(text):

@@ -94,7 +94,12 @@ class Tables:
 
 
 # What to install for a package.
-_INSTALLS = {"pyarrow": "'memlab[arrow]'", "pandas": "pandas", "polars": "polars"}
+_INSTALLS = {
+    "pyarrow": "'memlab[arrow]'",
+    "ray": "'memlab[cluster]'",
+    "pandas": "pandas",
+    "polars": "polars",
+}
 
 
 def package(name: str, what: str) -> Any:

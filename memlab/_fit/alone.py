@@ -53,6 +53,7 @@ class World:
         self.joined = False  # whether the program made the process group
         self._folder, self._kept, self._ran = folder, kept, set(ran)
         self._counts = {}  # channel -> messages so far
+        self._batch = None  # what a batch receives when it ends; None: there is no batch
 
     def install(self):
         """Replaces the parts of torch.distributed that wait for other ranks."""
@@ -78,6 +79,8 @@ class World:
         group.gather = _gathering(group.gather)
         group.send = self._sending(group.send)
         group.recv = self._receiving(group.recv)
+        group._start_coalescing = self._starting(group._start_coalescing)
+        group._end_coalescing = self._ending(group._end_coalescing)
         group.monitored_barrier = lambda *arguments, **options: None
 
     # --- What ranks send each other ---------------------------------------------------
@@ -129,10 +132,32 @@ class World:
             for tensor in tensors:
                 if _is_kept(tensor):
                     channel = group.group_name, "send", sender, group.rank()
-                    self._fill(channel, _global_rank(group, sender), tensor)
+                    said = channel, _global_rank(group, sender), tensor
+                    if self._batch is None:
+                        self._fill(*said)
+                    else:
+                        self._batch.append(said)
             return work
 
         return recv
+
+    def _starting(self, original):
+        def start(group, *arguments):
+            self._batch = []
+            return original(group, *arguments)
+
+        return start
+
+    def _ending(self, original):
+        def end(group, *arguments):
+            work = original(group, *arguments)
+            # NCCL receives here, and writes over what was there.
+            batch, self._batch = self._batch, None
+            for said in batch:
+                self._fill(*said)
+            return work
+
+        return end
 
     def _pass(self, group, what, root, tensor):
         """Keeps TENSOR at the rank ROOT of GROUP; fills it at the others."""

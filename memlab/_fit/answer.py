@@ -252,7 +252,7 @@ class Asked:
             )
         if run.failed and not run.usable:
             raise Error(
-                f"{name} {_ended(run.status)}, on the phantom device, where values "
+                f"{name} {_ended(run.status)}{_by(run)}, on the phantom device, where values "
                 f"read from the GPU are not real{_printed(run)}"
             )
         if not run.ranks:
@@ -331,6 +331,12 @@ def _ended(status):
     return f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
 
 
+def _by(run):
+    """The error of the first rank of RUN that has one, in a line."""
+    errors = [rank["error"] for rank in run.ranks.values() if rank["error"]]
+    return f" by {wording.escape(errors[0].replace(chr(10), ' '))}" if errors else ""
+
+
 def _progress(run):
     """The program's progress: that of the slowest rank."""
     least = min(run.ranks.values(), key=lambda rank: rank["steps"])
@@ -352,10 +358,8 @@ def _notes(run):
             f"{wording.size(rebuilt)} higher"
         )
     if run.failed:
-        errors = [rank["error"] for rank in run.ranks.values() if rank["error"]]
-        why = f" by {wording.escape(errors[0].replace(chr(10), ' '))}" if errors else ""
         notes.append(
-            f"the program failed{why}: on the phantom device values read from the GPU are "
+            f"the program failed{_by(run)}: on the phantom device values read from the GPU are "
             "not real. The figures are those up to there"
         )
     for _, rank in sorted(run.ranks.items()):

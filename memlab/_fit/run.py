@@ -196,9 +196,11 @@ class Runs:
             for rank, reason in choose().items():
                 reasons[rank] = reason
                 self._run_alone(rank, command, memory, variables, done, [])
-                if _is_the_answer(done[rank]):
-                    return _together({rank: done[rank] for rank in sorted(reasons)}, reasons)
-        return _together({rank: done[rank] for rank in sorted(reasons)}, reasons)
+                ended = _answering(done)
+                if ended is not None:
+                    reasons.setdefault(ended, f"rank {rank} needs what it sends")
+                    return _together(done, reasons)
+        return _together(done, reasons)
 
     def _run_alone(self, rank, command, memory, variables, done, waiting):
         """Runs RANK, and before it those whose messages it needs, into DONE.  WAITING: the
@@ -218,6 +220,8 @@ class Runs:
             self._run_alone(
                 result.wanted, command, memory, variables, done, [*waiting, rank]
             )
+            if _answering(done) is not None:
+                return
             if result.wanted not in done and len(os.listdir(self._kept)) == kept:
                 # Each waits for the other.
                 given_up.add(result.wanted)
@@ -314,6 +318,11 @@ def _is_the_answer(result):
     )
 
 
+def _answering(done):
+    """The first of the ranks DONE whose end is the answer; None: none."""
+    return next((rank for rank in done if _is_the_answer(done[rank])), None)
+
+
 def _layout(done):
     """What the ranks of DONE told of their groups."""
     ranks = [rank for result in done.values() for rank in result.ranks.values()]
@@ -325,7 +334,9 @@ def _layout(done):
 
 
 def _together(done, reasons):
-    """The Result of ranks that ran alone; DONE: rank -> its Result."""
+    """The Result of those ranks that have REASONS and ran alone; DONE: rank -> its Result."""
+    done = {rank: done[rank] for rank in sorted(reasons) if rank in done}
+    reasons = {rank: reasons[rank] for rank in done}
     worst = next((r for r in done.values() if r.status), next(iter(done.values())))
     return dataclasses.replace(
         worst,

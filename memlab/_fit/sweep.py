@@ -20,12 +20,13 @@ import sys
 
 from memlab import phantom
 from memlab._errors import Error
-from memlab._fit import vary, world
+from memlab._fit import condition, vary, world
 from memlab._fit.fit import TIMEOUT_SECONDS
+from memlab._fit.run import ranks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from memlab._answers import Sweep
     from memlab._core import _Path
@@ -40,6 +41,8 @@ def sweep(
     *,
     gpus: Iterable[str] = (phantom.DEFAULT_GPU,),
     vary: Iterable[str] = (),
+    where: Iterable[str] = (),
+    prices: Mapping[str, float] | None = None,
     world_size: int | None = None,
     nodes: int | None = None,
     ranks: Iterable[int] | None = None,
@@ -54,9 +57,12 @@ def sweep(
     memlab.fit.  gpus: names from `memlab phantom --list`.  vary: settings, each as
     "tp=1,2,4", whose values are all tried, and at most one as "batch_size=1..64", of which
     the largest that fits is searched: a value above one that does not fit is not tried.
+    where: conditions on the settings, world_size and nodes, as "tp * pp == 8"; what does not
+    meet them is not tried.  prices: what an hour of one GPU costs, by its name.
     answers: a file to which each try is written when it is done, and from which tries that
-    are there already are read; those that failed are tried again.  executor: runs the tries, each in one call; its workers need
-    memlab, the program and the same working directory.  None: one after the other.
+    are there already are read; those that failed are tried again.  executor: runs the tries,
+    each in one call; its workers need memlab, the program and the same working directory.
+    None: one after the other.
 
     Returns a dict, described in docs/LABORATORY.md: rows has one for each GPU and
     combination of settings.
@@ -67,7 +73,10 @@ def sweep(
     """
     words = [os.fspath(script), *args]
     around = world.of(world_size, nodes, ranks, words)
-    return sweep_of(words, list(gpus), list(vary), around, steps, timeout, answers, executor)
+    return sweep_of(
+        words, list(gpus), list(vary), around, steps, timeout, answers, executor,
+        where=where, prices=prices,
+    )  # fmt: skip
 
 
 def sweep_of(
@@ -82,6 +91,8 @@ def sweep_of(
     devices=None,
     memory=None,
     tell: Callable[[str], None] | None = None,
+    where=(),
+    prices=None,
 ) -> Sweep:
     """As sweep(), for a command's WORDS in the world AROUND; TELL(text) is called with what
     was tried.
@@ -89,10 +100,11 @@ def sweep_of(
     memory = phantom.environment(None, devices, memory)["MEMLAB_PHANTOM_MEMORY"]
     memory = int(memory) if memory else None
     how = memory, devices, around and dataclasses.astuple(around), steps, timeout
+    prices = dict(zip(_known(prices or {}), (prices or {}).values()))
     rows = [
-        _Row(words, gpu, how, chosen, ranged)
+        _Row(words, gpu, how, *chosen)
         for gpu in _known(gpus)
-        for chosen, ranged in settings(varied)
+        for chosen in settings(varied, where, around)
     ]
     with _Answers(answers) as found:
 
@@ -108,9 +120,12 @@ def sweep_of(
                     finish(row, try_out(row.question()))
         else:
             _try_all(rows, found, executor, finish)
+        found_rows = [row.answer() for row in rows]
+        count = around.size if around else devices or ranks_of(words) or 1
         return {
             "program": os.path.basename(_program(words)),
-            "rows": [row.answer() for row in rows],
+            "rows": found_rows,
+            "cheapest": _price(found_rows, prices, count),
             "tried": found.added,
             "reused": found.reused,
         }
@@ -129,11 +144,15 @@ def try_out(question) -> dict:
         with asked.runs:
             answer, _ = asked.try_out(Command(words), variables)
     except Error as error:
-        return {"fits": False, **dict.fromkeys(_BYTES), "rank": None, "error": str(error)}
+        return _failed(error)
     fullest = max(answer["devices"], key=lambda item: item["total_bytes"])
     # The figures of a run that ran out of memory do not show its need.
     figures = {key: fullest[key] if answer["fits"] else None for key in _BYTES}
     return {"fits": answer["fits"], **figures, "rank": fullest["rank"], "error": None}
+
+
+def _failed(error):
+    return {"fits": False, **dict.fromkeys(_BYTES), "rank": None, "error": str(error)}
 
 
 @contextlib.contextmanager
@@ -163,21 +182,21 @@ def _begin():
 class _Row:
     """A GPU and a choice of settings, and what was found for them."""
 
-    def __init__(self, words, gpu, how, chosen, ranged):
+    def __init__(self, words, gpu, how, chosen, ranged, values):
         self._gpu, self._how = gpu, how
         self._variables, self._settings = {}, dict(chosen)
-        self._range = ranged
+        self._range, self._values = ranged, values
         for name, value in chosen:
             words, variables = vary.put(words, name, value)
             self._variables |= variables
         self._words = words
         if ranged is not None:
             # Whether there is a place for it.
-            vary.put(words, ranged.name, ranged.lowest)
+            vary.put(words, ranged.name, values[0])
         if ranged is None:
             self._search = _once()
         else:
-            self._search = vary.searching(ranged.lowest, ranged.highest)
+            self._search = vary.searching(values)
         self.value = next(self._search)  # to try next; None: nothing more
         self._best = self._error = None
 
@@ -217,11 +236,12 @@ class _Row:
             "settings": self._settings,
             "vary": None if self._range is None else self._range.name,
             "largest": largest if self._range is not None else None,
-            "highest": None if self._range is None else self._range.highest,
+            "highest": None if self._range is None else self._values[-1],
             "fits": self._best is not None,
             **{key: result[key] for key in (*_BYTES, "rank")},
             "capacity_bytes": capacity,
             "headroom_bytes": None if total is None else capacity - total,
+            "price": None,
             "error": self._error,
         }
 
@@ -260,6 +280,9 @@ def _try_all(rows, found, executor, finish):
                 "a worker of the executor ended; with a file of answers, the next sweep "
                 "goes on from what was tried"
             ) from None
+        except Error as error:
+            # Of this try alone, as that the executor could not run it.
+            result = _failed(error)
         finish(row, result)
         go_on(row)
 
@@ -269,8 +292,10 @@ def _known(gpus):
     return [phantom.environment(gpu)["MEMLAB_PHANTOM_GPU"] for gpu in gpus]
 
 
-def settings(varied):
-    """(choices, range or None) of each row of the texts VARIED.  Raises ValueError."""
+def settings(varied, where=(), around=None):
+    """(choices, range or None, the values of the range to search) of each row of the texts
+    VARIED that meets the conditions WHERE in the world AROUND.  Raises ValueError.
+    """
     parsed = [vary.parse_any(text) for text in varied]
     ranges = [item for item in parsed if isinstance(item, vary.Vary)]
     if len(ranges) > 1:
@@ -282,11 +307,52 @@ def settings(varied):
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{name} is varied twice")
+    fixed = {"world_size": around.size, "nodes": around.nodes} if around else {}
+    conditions = [condition.Condition(text, names, fixed) for text in where]
     choices = [item for item in parsed if isinstance(item, vary.Choices)]
-    return [
-        ([(item.name, value) for item, value in zip(choices, values)], *(ranges or [None]))
-        for values in itertools.product(*(item.values for item in choices))
-    ]
+    found = []
+    for values in itertools.product(*(item.values for item in choices)):
+        chosen = [(item.name, value) for item, value in zip(choices, values)]
+        if not ranges:
+            if _meets(conditions, dict(chosen)):
+                found.append((chosen, None, None))
+            continue
+        [ranged] = ranges
+        to_try = range(ranged.lowest, ranged.highest + 1)
+        of_range = [item for item in conditions if item.uses(ranged.name)]
+        if not _meets([item for item in conditions if item not in of_range], dict(chosen)):
+            continue
+        if of_range:
+            to_try = [
+                value
+                for value in to_try
+                if _meets(of_range, {**dict(chosen), ranged.name: value})
+            ]
+        if to_try:
+            found.append((chosen, ranged, to_try))
+    if not found:
+        raise ValueError(f"no values meet {' and '.join(map(repr, where))}")
+    return found
+
+
+def _meets(conditions, chosen):
+    return all(item.holds(chosen) for item in conditions)
+
+
+def _price(rows, prices, count):
+    """Sets what an hour of COUNT GPUs of each of ROWS costs; returns the number of the
+    cheapest row that fits, of equal ones that with the largest value, then the most left.
+    """
+    for row in rows:
+        if row["gpu"] in prices:
+            row["price"] = prices[row["gpu"]] * count
+    known = [i for i, row in enumerate(rows) if row["fits"] and row["price"] is not None]
+
+    def order(i):
+        row = rows[i]
+        return row["price"], -(row["largest"] or 0), -row["headroom_bytes"]
+
+    return min(known, key=order, default=None)
 
 
 def _program(words):

@@ -31,7 +31,10 @@ def table(answer):
     """Lines of the table of ANSWER of memlab.sweep."""
     rows = answer["rows"]
     names = [*rows[0]["settings"], *([rows[0]["vary"]] if rows[0]["vary"] else [])]
+    priced = any(row["price"] is not None for row in rows)
     cells = [["GPU", *map(wording.escape, names), "", "peak", "in all", "left"]]
+    if priced:
+        cells[0].append("an hour")
     for row in rows:
         values = [wording.escape(value) for value in row["settings"].values()]
         if row["vary"] is not None:
@@ -41,6 +44,8 @@ def table(answer):
         cells.append(
             [row["gpu"], *values, how, *("" if n is None else wording.size(n) for n in sizes)]
         )
+        if priced:
+            cells[-1].append("" if row["price"] is None else f"{row['price']:,.2f}")
     wide = [max(map(len, column)) for column in zip(*cells)]
     for line in cells:
         yield "  ".join(
@@ -54,16 +59,22 @@ def table(answer):
         most = any(row["largest"] == row["highest"] for row in rows)
         more = f", or {rows[0]['highest']}, the highest of the range" * most
         yield f"{wording.escape(rows[0]['vary'])} is the largest value that fits{more}."
+    if answer["cheapest"] is not None:
+        yield f"Cheapest that fits: {row_name(rows[answer['cheapest']])}."
     for row in rows:
         if row["error"] is not None:
-            yield f"{_row(row)} failed for another reason than memory: {row['error']}"
+            yield f"{row_name(row)} failed for another reason than memory: {row['error']}"
             break
     yield f"Runs: {answer['tried']}; known before: {answer['reused']}."
 
 
-def _row(row):
-    settings = (f"{name}={value}" for name, value in row["settings"].items())
-    return wording.escape(" ".join([row["gpu"], *settings]))
+def row_name(row):
+    """The GPU and the settings of ROW of a table, with the largest value of a range."""
+    settings = dict(row["settings"])
+    if row["largest"] is not None:
+        settings[row["vary"]] = row["largest"]
+    words = (f"{name}={value}" for name, value in settings.items())
+    return wording.escape(" ".join([row["gpu"], *words]))
 
 
 def _of(answer):

@@ -3,6 +3,7 @@
 Owns how a value reaches the program, and the values to try.
 """
 
+import bisect
 import dataclasses
 import re
 
@@ -113,7 +114,7 @@ def search(asked, words, vary):
             return False
         return tried[value][0]["fits"]
 
-    largest = largest_that(fits, vary.lowest, vary.highest)
+    largest = largest_that(fits, range(vary.lowest, vary.highest + 1))
     # Before the answer is completed, which changes the figures of one that does not
     # fit.
     rows = [_row(value, tried[value][0]) for value in tried]
@@ -131,11 +132,11 @@ def search(asked, words, vary):
     return answer
 
 
-def largest_that(fits, lowest, highest):
-    """The largest value from LOWEST to HIGHEST for which FITS(value), assuming that it
-    holds for every lower value too; None: none.
+def largest_that(fits, values):
+    """The largest of the ascending VALUES for which FITS(value), assuming that it holds for
+    every lower one too; None: none.
     """
-    search = searching(lowest, highest)
+    search = searching(values)
     value = next(search)
     while True:
         try:
@@ -144,29 +145,29 @@ def largest_that(fits, lowest, highest):
             return end.value
 
 
-def searching(lowest, highest):
-    """Generates the values to try, is sent whether each fits, and returns the largest that
-    does; None: none.  Doubles from the lowest, so that no value far too high is tried,
-    then bisects.
+def searching(values):
+    """Generates which of the ascending VALUES to try, is sent whether each fits, and returns
+    the largest that does; None: none.  Doubles from the lowest, so that no value far too high
+    is tried, then bisects.
     """
-    if not (yield lowest):
+    if not (yield values[0]):
         return None
-    good = lowest
-    while good < highest:
-        value = min(2 * good, highest)
-        if not (yield value):
-            bad = value
+    good, last = 0, len(values) - 1
+    while good < last:
+        at = max(good + 1, bisect.bisect_right(values, 2 * values[good]) - 1)
+        if not (yield values[at]):
+            bad = at
             break
-        good = value
+        good = at
     else:
-        return good
+        return values[good]
     while bad - good > 1:
         middle = (good + bad) // 2
-        if (yield middle):
+        if (yield values[middle]):
             good = middle
         else:
             bad = middle
-    return good
+    return values[good]
 
 
 def _row(value, answer):

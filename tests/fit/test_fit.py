@@ -323,7 +323,7 @@ def test_the_largest_value_that_fits(lowest, highest):
             tried.append(value)
             return value <= limit
 
-        found = vary.largest_that(fits, lowest, highest)
+        found = vary.largest_that(fits, range(lowest, highest + 1))
         assert found == (min(limit, highest) if limit >= lowest else None)
         # Doubling, then halving; none above twice what fits.
         assert max(tried) <= max(lowest, 2 * limit)

@@ -6,6 +6,7 @@ All but one test try a program that is a function: it fits up to a batch for eac
 
 import concurrent.futures
 import json
+import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from on_phantom import needs_torch
 import memlab
 from memlab import _answers
 from memlab._cli import main
-from memlab._fit import sweep, text
+from memlab._fit import sweep, table_file, text
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -79,6 +80,100 @@ def test_values_alone_are_all_tried(program):
     assert program.tried == [("l4", 2, 1), ("l4", 3, 1), ("l4", 4, 1)]
     assert [row["fits"] for row in answer["rows"]] == [True, False, True]
     assert answer["rows"][1]["error"] == "no tp of 3"
+
+
+def test_settings_that_do_not_meet_a_condition_are_left_out(program):
+    answer = swept(["l4"], ["tp=1,2,4", "PP=1,2"], where=["tp * PP == 4", "PP > 1"])
+    assert [row["settings"] for row in answer["rows"]] == [{"tp": "2", "PP": "2"}]
+
+
+def test_a_condition_on_a_range_chooses_its_values(program):
+    """Of 22 GiB: the multiples of 8 up to 22, of 6 up to 30, at most 22 and 40."""
+    answer = swept(["l4"], ["batch=1..30", "tp=1,2"], where=["batch % (8 - tp // 2 * 2) == 0"])
+    assert [(row["largest"], row["highest"]) for row in answer["rows"]] == [(16, 24), (30, 30)]
+    assert [batch for _, _, batch in program.tried] == [8, 16, 24, 6, 12, 24, 30]
+
+
+@pytest.mark.parametrize(
+    "text", ["tp.real", "print(tp)", "[tp]", "tp =", "tp ** 9", "lambda: tp", "tp if tp else 1"]
+)
+def test_a_condition_calls_nothing(text):
+    with pytest.raises(ValueError, match="is not a condition; write for example 'tp "):
+        swept(["l4"], ["tp=1,2"], where=[text])
+
+
+def test_a_condition_that_cannot_be_told(program):
+    with pytest.raises(ValueError, match="'4 / tp > 1' with tp=0: division by zero"):
+        swept(["l4"], ["tp=0,2"], where=["4 / tp > 1"])
+    with pytest.raises(ValueError, match="'dtype > 1' with dtype=bf16: '>' not supported"):
+        swept(["l4"], ["dtype=bf16,fp8"], where=["dtype > 1"])
+
+
+def test_a_condition_knows_the_world(program):
+    around = sweep.world.of(8, None, None, WORDS)
+    found = sweep.settings(["model.tp=1,2,4"], ["model_tp * 2 == world_size // nodes"], around)
+    assert found == [([("model.tp", "4")], None, None)]
+
+
+PRICES = {"t4": 0.5, "l4": 0.75}
+
+
+def test_the_cheapest_that_fits_is_named(program):
+    """Of the T4's two rows one does not fit; of equal prices the larger batch is better."""
+    answer = swept(["l4", "t4"], ["batch=1..64", "tp=3,2,1"], prices=PRICES)
+    assert [row["price"] for row in answer["rows"]] == [0.75] * 3 + [0.5] * 3
+    assert answer["cheapest"] == 4
+    lines = list(text.table(answer))
+    assert lines[0].endswith("left  an hour")
+    assert lines[5].endswith("82.0 MiB     0.50")
+    assert "Cheapest that fits: t4 tp=2 batch=29." in lines
+    assert swept(["l4"], ["tp=1,2"])["cheapest"] is None
+    assert swept(["l4"], ["tp=3,3"], prices=PRICES)["cheapest"] is None
+
+
+def test_an_hour_is_that_of_all_gpus(program):
+    answer = sweep.sweep_of(WORDS, ["t4"], ["tp=1,2"], None, None, 9, devices=4, prices=PRICES)
+    assert answer["rows"][0]["price"] == 2
+
+
+def test_the_page_has_a_bar_for_each_row(program):
+    answer = swept(["t4", "l4"], ["batch=1..64", "tp=2,3"], prices=PRICES)
+    shown = "".join(table_file.page(answer))
+    svg = xml.etree.ElementTree.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6])
+    titles = [group.find("title").text for group in svg]
+    assert titles == [
+        "t4 tp=2 batch=29: leaves 82.0 MiB, 0.50 an hour",
+        "t4 tp=3: failed",
+        "l4 tp=2 batch=44: leaves 35.0 MiB, 0.75 an hour",
+        "l4 tp=3: failed",
+    ]
+    wide = [[float(bar.get("width")) for bar in group.findall("rect")] for group in svg]
+    # The GPU's memory, then the total and the peak, which are one here.
+    assert [len(bars) for bars in wide] == [3, 1, 3, 1]
+    row = answer["rows"][0]
+    assert wide[0][1] == wide[0][2]
+    share = row["total_bytes"] / row["capacity_bytes"]
+    assert wide[0][1] / wide[0][0] == pytest.approx(share, abs=0.001)
+    assert wide[0][0] / wide[2][0] == pytest.approx(14.58 / 22.03, abs=0.01)
+    assert "Cheapest that fits: t4 tp=2 batch=29." in shown
+
+
+def test_names_cannot_change_the_page(program):
+    answer = swept(["l4"], ["tp=1,2"])
+    answer["program"] = answer["rows"][0]["settings"]["tp"] = "<script>alert(1)</script>"
+    assert "<script" not in "".join(table_file.page(answer))
+
+
+def test_parquet_has_a_row_for_each(program, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    answer = swept(["t4"], ["batch=1..64", "tp=2,3"], prices={"t4": 0.5})
+    path = tmp_path / "plan.parquet"
+    table_file.write(answer, str(path))
+    first, second = parquet.read_table(path).to_pylist()
+    row = answer["rows"][0]
+    assert first == row | {"settings": [("tp", "2")], "program": "a.py", "cheapest": True}
+    assert (second["fits"], second["largest"], second["total_bytes"]) == (False, None, None)
+    assert (second["cheapest"], second["error"]) == (False, "no tp of 3")
 
 
 def test_an_executor_runs_the_tries(program):
@@ -176,7 +271,14 @@ def test_the_table_has_a_line_for_each_row(program):
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["--jobs", "2"], "--jobs and --answers are for a table: add --table"),
+        (["--jobs", "2"], "--jobs is for a table: add --table"),
+        (["--cluster", "auto"], "--cluster is for a table: add --table"),
+        (["--table", "--jobs", "2", "--cluster", "auto"], "exclude each other"),
+        (["--table", "--out", "a.txt"], "a.txt: the table is written to a name that ends in"),
+        (["--table", "--price", "h100"], "'h100' is not GPU=PRICE, as in h100=2.5"),
+        (["--table", "--price", "abacus=1"], "unknown GPU 'abacus'"),
+        (["--vary", "tp=1,2", "--where", "tp * pp == 8"], "pp is not varied; known: tp"),
+        (["--vary", "tp=1,2", "--where", "tp > 2"], "no values meet 'tp > 2'"),
         (["--gpu", "l4,abacus"], "unknown GPU 'abacus'"),
         (["--vary", "a=1..2", "--vary", "b=1..2"], "a and b are ranges"),
     ],

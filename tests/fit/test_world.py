@@ -3,7 +3,6 @@ and of a large world what is worked out by hand.
 """
 
 import json
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,6 @@ from memlab import _answers
 from memlab._cli import main
 from memlab._fit import text, world
 
-# torch 2.15's stages tell each other their shapes in a way that is not answered.
-tells_shapes = pytest.mark.skipif(
-    version("torch") >= "2.15", reason="torch 2.15's stages do not learn shapes alone"
-)
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "programs" / "world.py"
 # Of tests/programs/world.py, in bytes: four layers of 1024 squared.
@@ -94,7 +89,6 @@ def test_a_rank_that_does_not_fit_is_the_answer(capsys):
 
 
 @needs_torch
-@tells_shapes
 @pytest.mark.slow
 def test_a_stage_is_fed_with_the_shapes_of_the_one_before(capsys):
     """The second of two: before it the first runs, which was not asked for."""
@@ -109,7 +103,6 @@ def test_a_stage_is_fed_with_the_shapes_of_the_one_before(capsys):
 
 
 @needs_torch
-@tells_shapes
 @pytest.mark.slow
 def test_stages_that_feed_each_other_take_turns(capsys):
     """The second of two ranks feeds the first, too, whose layers take no other shape."""
@@ -151,6 +144,15 @@ if not first:
     same(before, [rank - 1])
 if rank < ranks - 1:
     dist.send_object_list([rank], dst=rank + 1)
+# A batch, whose messages come when it ends.
+number = torch.full((1,), 7 + rank, device=DEVICE)
+batch = [dist.P2POp(dist.isend, number, rank + 1)] if rank < ranks - 1 else []
+if not first:
+    heard = torch.zeros_like(number)
+    batch.append(dist.P2POp(dist.irecv, heard, rank - 1))
+for work in dist.batch_isend_irecv(batch):
+    work.wait()
+same(first or heard.item(), first or 6 + rank)
 # What each says in the store, and who waits there for all.
 store = dist.distributed_c10d._get_default_store()
 store.set(f"host/{rank}", f"host of {rank}")
@@ -172,9 +174,35 @@ torch.optim.SGD([one]).step()
 def test_what_one_rank_says_the_others_hear(backend, tmp_path, capsys):
     """Rank 2 runs after 0, whose words it has, and 1, from which it receives."""
     script = tmp_path / "train.py"
-    script.write_text(OBJECTS.replace("BACKEND", repr(backend)))
+    device = "cpu" if backend == "gloo" else "cuda"
+    program = OBJECTS.replace("BACKEND", repr(backend)).replace("DEVICE", repr(device))
+    script.write_text(program)
     answer = fit_json(capsys, "--world-size", 8, "--ranks", 2, script)
     assert [item["rank"] for item in answer["devices"]] == [2]
+
+
+@needs_torch
+@pytest.mark.slow
+def test_a_rank_that_others_need_shows_its_own_error(tmp_path, capsys):
+    """Rank 1 was asked for; 0 runs before it, and fails before it sends."""
+    script = tmp_path / "train.py"
+    fails = "if first:\n    raise ValueError('a fault\\nof its own')\nsaid = ["
+    program = OBJECTS.replace("said = [", fails, 1).replace("BACKEND", "'gloo'")
+    script.write_text(program.replace("DEVICE", "'cpu'"))
+    assert main.main(["fit", "--world-size", "8", "--ranks", "1", str(script)]) == 1
+    told = [line for line in capsys.readouterr().err.splitlines() if "status" in line]
+    assert len(told) == 1
+    assert told[0].startswith(
+        "memlab: rank 0 of train.py ended with status 1 by ValueError: a fault of its own, on"
+    )
+
+
+@needs_torch
+@pytest.mark.slow
+def test_ddps_check_of_shapes_is_no_value_that_the_program_read(capsys):
+    """It reads a number of each rank."""
+    answer = fit_json(capsys, "--world-size", 64, "--ranks", 0, "--steps", 1, PROGRAM, "ddp")
+    assert not [note for note in answer["notes"] if "made up" in note]
 
 
 @needs_torch
