@@ -179,6 +179,22 @@ const memlabBlobs = (() => {
     return out;
   }
 
+  /* Fills OUT with BASE plus zigzag varints, each of its own. */
+  function relative(input, out, base) {
+    const { bytes } = input;
+    for (let i = 0; i < out.length; i++) {
+      let byte = bytes[input.at++];
+      const less = (byte & 1) === 1;
+      let size = (byte & 127) >>> 1;
+      for (let weight = 64; byte >= 128; weight *= 128) {
+        byte = bytes[input.at++];
+        size += (byte & 127) * weight;
+      }
+      out[i] = less ? base[i] - size - 1 : base[i] + size;
+    }
+    return out;
+  }
+
   const one = new Float64Array(1);
 
   function number(input) {
@@ -193,5 +209,5 @@ const memlabBlobs = (() => {
     }
   }
 
-  return { ofPage, embedded, served, reader, unsigned, deltas, number, ended };
+  return { ofPage, embedded, served, reader, unsigned, deltas, relative, number, ended };
 })();

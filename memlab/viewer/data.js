@@ -8,7 +8,7 @@
 "use strict";
 
 const memlabData = (() => {
-  const FORMAT = 4;
+  const FORMAT = 5;
   const TILE_COLUMNS = 4096;
   const BLOB_INTEGRALS = 64;
   const SCHEMES = ["category", "module", "line", "size"];
@@ -17,7 +17,7 @@ const memlabData = (() => {
   const KEPT_BANDS = 256;
 
   const { printable } = memlabNames;
-  const { reader, unsigned, deltas, number, ended } = memlabBlobs;
+  const { reader, unsigned, deltas, relative, number, ended } = memlabBlobs;
 
   /* ---- the head ---- */
 
@@ -67,19 +67,56 @@ const memlabData = (() => {
              kind: ints(), ordinal: ints() };
   }
 
-  /* The rows FROM to TO of ROWS; EVENTS is the end of what never ends. */
-  function readRows(input, rows, from, to, events) {
+  /* Where a row is at the address of one BACK rows before it, its address; else the next
+   * of those that the blob has. */
+  function readAddresses(input, rows, from, to, back) {
+    const { hi, lo, ordinal } = rows;
+    let written = 0;
+    for (let r = from; r < to; r++) {
+      written += back[r - from] === 0 ? 1 : 0;
+    }
+    const own = { hi: deltas(input, new Uint32Array(written)),
+                  lo: unsigned(input, new Uint32Array(written)),
+                  ordinal: unsigned(input, new Int32Array(written)) };
+    for (let r = from, next = 0; r < to; r++) {
+      const at = r - back[r - from];
+      if (at === r) {
+        hi[r] = own.hi[next];
+        lo[r] = own.lo[next];
+        ordinal[r] = own.ordinal[next];
+        next += 1;
+      }
+      else {
+        hi[r] = hi[at];
+        lo[r] = lo[at];
+        ordinal[r] = ordinal[at] + 1;
+      }
+    }
+  }
+
+  /* The rows FROM to TO of ROWS; EVENTS is the end of what never ends.  FIRST: the number
+   * of the first, where they follow each other; null: each has its own. */
+  function readRows(input, rows, from, to, events, first = null) {
     const part = (column) => column.subarray(from, to);
-    deltas(input, part(rows.id));
+    if (first === null) {
+      deltas(input, part(rows.id));
+    }
+    else {
+      for (let r = from; r < to; r++) {
+        rows.id[r] = first + r - from;
+      }
+    }
     deltas(input, part(rows.start));
     unsigned(input, part(rows.requested));
     unsigned(input, part(rows.end));
-    deltas(input, part(rows.hi));
-    unsigned(input, part(rows.lo));
     unsigned(input, part(rows.bytes));
-    unsigned(input, part(rows.size));
+    relative(input, part(rows.size), part(rows.bytes));
     unsigned(input, part(rows.kind));
-    unsigned(input, part(rows.ordinal));
+    const back = new Int32Array(to - from);
+    if (first !== null) {
+      unsigned(input, back);
+    }
+    readAddresses(input, rows, from, to, back);
     const { start, requested, end } = rows;
     for (let r = from; r < to; r++) {
       start[r] -= 1;
@@ -88,12 +125,68 @@ const memlabData = (() => {
     }
   }
 
-  function readTotals(input, before, count) {
-    const totals = {};
-    for (const name of ["allocated", "active", "reserved"]) {
-      totals[name] = deltas(input, new Float64Array(count), before[name]);
+  /* The row of each of COUNT events from FIRST on, -1 for none: the last one that starts,
+   * is to be freed or ends there, but where the blob names another. */
+  function readEventRows(input, rows, first, count) {
+    const row = new Int32Array(count).fill(-1);
+    const { start, requested, end } = rows;
+    const change = (event, r) => {
+      if (event >= first && event < first + count) {
+        row[event - first] = r;
+      }
+    };
+    for (let r = 0; r < rows.count; r++) {
+      change(start[r], r);
+      change(requested[r], r);
+      change(end[r], r);
     }
-    return totals;
+    const others = number(input);
+    const event = deltas(input, new Int32Array(others));
+    const other = unsigned(input, new Int32Array(others));
+    for (let i = 0; i < others; i++) {
+      row[event[i]] = other[i] - 1;
+    }
+    return row;
+  }
+
+  /* BEFORE, and what the rows add between the events START and END, after each of COUNT
+   * events from FIRST on. */
+  function sumRows(before, rows, start, end, first, count) {
+    const sums = new Float64Array(count);
+    for (let r = 0; r < rows.count; r++) {
+      const [from, to] = [start[r] - first, end[r] - first];
+      if (from >= 0) {
+        sums[from] += rows.bytes[r];
+      }
+      if (to >= 0 && to < count) {
+        sums[to] -= rows.bytes[r];
+      }
+    }
+    for (let e = 0, sum = before; e < count; e++) {
+      sum += sums[e];
+      sums[e] = sum;
+    }
+    return sums;
+  }
+
+  function readReserved(input, before, allocated) {
+    const changes = number(input) - 1;
+    if (changes < 0) {
+      return allocated;
+    }
+    const event = deltas(input, new Int32Array(changes));
+    const bytes = deltas(input, new Float64Array(changes), before);
+    const reserved = new Float64Array(allocated.length);
+    let next = 0;
+    let now = before;
+    for (let e = 0; e < reserved.length; e++) {
+      while (next < changes && event[next] === e) {
+        now = bytes[next];
+        next += 1;
+      }
+      reserved[e] = now;
+    }
+    return reserved;
   }
 
   /* Addresses, sizes and streams of events: of their rows, where they have one. */
@@ -136,24 +229,26 @@ const memlabData = (() => {
     const count = number(input);
     const carried = number(input);
     const fresh = number(input);
+    const born = number(input);
     const before = { allocated: number(input), active: number(input),
                      reserved: number(input) };
+    const first = index * device.chunks.events;
     const rows = { ...emptyRows(carried + fresh), carried };
     readRows(input, rows, 0, carried, device.events);
-    readRows(input, rows, carried, carried + fresh, device.events);
+    readRows(input, rows, carried, carried + fresh, device.events, born);
     const action = unsigned(input, new Uint8Array(count));
-    const row = unsigned(input, new Int32Array(count));
-    for (let e = 0; e < count; e++) {
-      row[e] -= 1;
-    }
     const time = deltas(input, new Float64Array(count));
     const stack = unsigned(input, new Int32Array(count));
     const flags = unsigned(input, new Uint8Array(count));
-    const totals = readTotals(input, before, count);
+    const row = readEventRows(input, rows, first, count);
+    const { start, requested, end } = rows;
+    const allocated = sumRows(before.allocated, rows, start, requested, first, count);
+    const active = sumRows(before.active, rows, start, end, first, count);
+    const reserved = readReserved(input, before.reserved, allocated);
     const columns = eventColumns(model.kinds.stream, input, rows, row);
     ended(input);
-    return { index, first: index * device.chunks.events, count, rows, before, totals,
-             events: { action, row, time, stack, flags, ...columns } };
+    return { index, first, count, rows, before,
+             totals: { allocated, active, reserved }, events: { action, row, time, stack, flags, ...columns } };
   }
 
   function readLevel(device, level, tile, bytes) {

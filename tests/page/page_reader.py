@@ -67,8 +67,9 @@ class Row:
         return self.start <= event and (self.end is None or event < self.end)
 
 
-def rows(columns: Columns, count: int) -> list[Row]:
-    ids = columns.changes(count)
+def rows(columns: Columns, count: int, first: int | None = None) -> list[Row]:
+    """COUNT rows; FIRST: the number of the first, of rows that follow each other."""
+    ids = columns.changes(count) if first is None else range(first, first + count)
     starts = [start - 1 for start in columns.changes(count)]
     requested = [
         start + value - 1 if value else None
@@ -78,11 +79,25 @@ def rows(columns: Columns, count: int) -> list[Row]:
         asked + value - 1 if value else None
         for asked, value in zip(requested, columns.plain(count))
     ]
-    fields = (
-        columns.addresses(count),
-        *(columns.plain(count) for _ in range(4)),
-    )
-    return list(map(Row, ids, starts, requested, ends, *fields))
+    blocks = columns.plain(count)
+    sizes = [columns.changes(1, block)[0] for block in blocks]
+    kinds = columns.plain(count)
+    back = columns.plain(count) if first is not None else [0] * count
+    written = back.count(0)
+    places = iter(list(zip(columns.addresses(written), columns.plain(written))))
+    addresses: list[tuple[int, int]] = []
+    for i, rows_back in enumerate(back):
+        if rows_back:
+            addr, ordinal = addresses[i - rows_back]
+            addresses.append((addr, ordinal + 1))
+        else:
+            addresses.append(next(places))
+    return [
+        Row(*fields, addr, block, size, kind, ordinal)
+        for *fields, (addr, ordinal), block, size, kind in zip(
+            ids, starts, requested, ends, addresses, blocks, sizes, kinds
+        )
+    ]
 
 
 @dataclass
@@ -101,15 +116,57 @@ class Chunk:
     bare: list[tuple[int, int, int, int]]  # event, address, size, stream index
 
 
+def event_rows(c: Columns, places: list[Row], first: int, count: int) -> list[int]:
+    """Of each event the place of its row, plus 1; 0: none."""
+    found = [0] * count
+    for place, row in enumerate(places, 1):
+        for event in (row.start, row.requested, row.end):
+            if event is not None and first <= event < first + count:
+                found[event - first] = place
+    others = c.one()
+    for event, place in zip(c.changes(others), c.plain(others)):
+        found[event] = place
+    return found
+
+
+def bytes_after(spans: list[tuple], first: int, count: int) -> list[int]:
+    """The sum of the bytes of SPANS that hold each event, from FIRST on."""
+    changes = [0] * (count + 1)
+    for size, start, end in spans:
+        begun = max(start - first, 0)
+        over = count if end is None else min(max(end - first, 0), count)
+        changes[min(begun, over)] += size
+        changes[over] -= size
+    return list(itertools.accumulate(changes[:count]))
+
+
+def reserved_after(c: Columns, before: int, allocated: list[int]) -> list[int]:
+    changes = c.one()
+    if changes == 0:
+        return allocated
+    at = dict(zip(c.changes(changes - 1), c.changes(changes - 1, before)))
+    found = []
+    for event in range(len(allocated)):
+        before = at.get(event, before)
+        found.append(before)
+    return found
+
+
 def chunk(blob: bytes, first: int) -> Chunk:
     c = Columns(blob)
-    count, carried, fresh = c.plain(3)
+    count, carried, fresh, born = c.plain(4)
     before = c.plain(3)
     carried_rows = rows(c, carried)
-    fresh_rows = rows(c, fresh)
-    action, row = c.plain(count), c.plain(count)
+    fresh_rows = rows(c, fresh, born)
+    both = [*carried_rows, *fresh_rows]
+    action = c.plain(count)
     time, stack, flags = c.changes(count), c.plain(count), c.plain(count)
-    totals = [c.changes(count, value) for value in before]
+    row = event_rows(c, both, first, count)
+    asked = [(r.bytes, r.start, r.requested) for r in both]
+    ended = [(r.bytes, r.start, r.end) for r in both]
+    allocated = bytes_after(asked, first, count)
+    active = bytes_after(ended, first, count)
+    totals = [allocated, active, reserved_after(c, before[2], allocated)]
     others = [first + i for i in range(count) if row[i] == 0]
     bare = zip(
         others, c.addresses(len(others)), c.plain(len(others)), c.plain(len(others))
@@ -219,7 +276,7 @@ class Page:
     def __init__(self, data: tuple[bytes, list[bytes]]) -> None:
         text, blobs = data
         self.head = json.loads(text)
-        assert self.head["format"] == 4
+        assert self.head["format"] == 5
         self.devices = [
             Device(self.head, blobs, i) for i in range(len(self.head["devices"]))
         ]

@@ -21,13 +21,13 @@ def elements(page):
 
 def test_blobs_are_elements_behind_the_script():
     blobs = [b"", b"</script>", bytes(range(256)) * 300]
-    page = _page.assemble(b'{"format":4}', blobs, title="a<b", notes=["</script>"])
+    page = _page.assemble(b'{"format":5}', blobs, title="a<b", notes=["</script>"])
     found = elements(page)
     assert list(found) == ["memlab-about", "memlab-data", "b0", "b1", "b2"]
     assert json.loads(found["memlab-about"][1]) == {
         "title": "a<b", "notes": ["</script>"]
     }
-    assert found["memlab-data"] == ("application/json", b'{"format":4}')
+    assert found["memlab-data"] == ("application/json", b'{"format":5}')
     for number, blob in enumerate(blobs):
         kind, text = found[f"b{number}"]
         assert kind == "application/octet-stream"

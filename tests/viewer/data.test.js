@@ -37,6 +37,27 @@ test("differences go up and down, over every length of varint", () => {
   assert.deepEqual(Array.from(out), values.map(Number));
 });
 
+test("numbers beside others, over every length of varint", () => {
+  const base = [5n, 0n, 2n ** 31n, 2n ** 53n - 1n, 0n];
+  const values = [4n, 63n, 0n, 512n, 2n ** 53n - 1n];
+  const bytes = new Writer().relative(values, base).done();
+  const input = memlabBlobs.reader(bytes);
+  const out = memlabBlobs.relative(input, new Float64Array(5), base.map(Number));
+  memlabBlobs.ended(input);
+  assert.deepEqual(Array.from(out), values.map(Number));
+});
+
+test("an event that changes nothing of its row is of it all the same", async () => {
+  const { model } = opened({ events: [
+    ["alloc", 512, 1024], ["alloc", 2048, 512], ["free_requested", 512, 1024],
+    ["free_requested", 512, 1024], ["free_completed", 512, 1024], ["alloc", 512, 512]] });
+  const { events, rows, totals } = await model.chunk(0, 0);
+  assert.deepEqual(Array.from(events.row), [0, 1, 0, 0, 0, 2]);
+  assert.deepEqual(Array.from(rows.ordinal), [0, 0, 1]);
+  assert.deepEqual(Array.from(totals.allocated), [1024, 1536, 512, 512, 512, 1024]);
+  assert.deepEqual(Array.from(totals.active), [1024, 1536, 1536, 1536, 512, 1024]);
+});
+
 test("data cut short or too long is refused", async () => {
   for (const change of [(b) => b.slice(0, -1), (b) => Uint8Array.of(...b, 0)]) {
     const { head, blobs } = encode(randomRecording(1, 100));
@@ -256,6 +277,6 @@ test("names cannot rewrite the text around them", () => {
 });
 
 test("another format is refused with a sentence", () => {
-  assert.throws(() => memlabData.open({ format: 1 }, null), /format 4 only/);
-  assert.throws(() => memlabData.open(null, null), /format 4 only/);
+  assert.throws(() => memlabData.open({ format: 1 }, null), /format 5 only/);
+  assert.throws(() => memlabData.open(null, null), /format 5 only/);
 });

@@ -48,6 +48,12 @@ class Writer {
     return this;
   }
 
+  /* VALUES, each as its difference from that of BASES. */
+  relative(values, bases) {
+    values.forEach((value, i) => this.deltas([value], bases[i]));
+    return this;
+  }
+
   done() {
     return Uint8Array.from(this.bytes);
   }
@@ -89,8 +95,10 @@ function follow(events, before) {
     }
     else if (action === "free_requested") {
       life = live.get(addr);
-      life.requested = e;
-      now.allocated -= life.bytes;
+      if (life.requested === n) {
+        life.requested = e;
+        now.allocated -= life.bytes;
+      }
     }
     else if (action === "free_completed") {
       life = live.get(addr);
@@ -136,14 +144,38 @@ function groupOf({ groups, groupOfKind }, scheme, life) {
 
 /* ---- blobs ---- */
 
-function writeRows(writer, rows, n) {
+/* APART: each row has its number and its address; else they follow each other, and have
+ * the address by an earlier one's place where there is one. */
+function writeRows(writer, rows, n, apart = true) {
   const column = (of) => rows.map(of);
-  return writer.deltas(column((r) => r.id)).deltas(column((r) => r.start + 1))
+  const last = new Map();
+  const back = rows.map((row, r) => {
+    const before = last.get(row.addr);
+    last.set(row.addr, r);
+    return apart || before === undefined ? 0 : r - before;
+  });
+  const written = rows.filter((_, r) => back[r] === 0);
+  if (apart) {
+    writer.deltas(column((r) => r.id));
+  }
+  writer.deltas(column((r) => r.start + 1))
     .unsigned(column((r) => (r.requested === n ? 0 : r.requested - r.start + 1)))
     .unsigned(column((r) => (r.end === n ? 0 : r.end - r.requested + 1)))
-    .deltas(column((r) => r.addr >> 32n)).unsigned(column((r) => r.addr & 0xffffffffn))
-    .unsigned(column((r) => r.bytes)).unsigned(column((r) => r.size))
-    .unsigned(column((r) => r.kind)).unsigned(column((r) => r.ordinal));
+    .unsigned(column((r) => r.bytes))
+    .relative(column((r) => r.size), column((r) => r.bytes))
+    .unsigned(column((r) => r.kind));
+  if (!apart) {
+    writer.unsigned(back);
+  }
+  return writer.deltas(written.map((r) => r.addr >> 32n))
+    .unsigned(written.map((r) => r.addr & 0xffffffffn))
+    .unsigned(written.map((r) => r.ordinal));
+}
+
+/* [event in the chunk, reserved bytes after it], where they change. */
+function reservedChanges(totals, before) {
+  return totals.map((row, e) => [e, row.reserved, e > 0 ? totals[e - 1].reserved : before])
+    .filter(([, now, last]) => now !== last);
 }
 
 function chunkBlob({ events, story, times, index, size }) {
@@ -154,21 +186,26 @@ function chunkBlob({ events, story, times, index, size }) {
     || (life.start < 0 && index === 0));
   const fresh = story.lives.filter((life) => life.start >= from && life.start < to);
   const before = from === 0 ? story.first : story.totals[from - 1];
-  const place = new Map([...carried, ...fresh].map((life, r) => [life, r]));
-  const writer = new Writer().unsigned([to - from, carried.length, fresh.length])
+  const born = story.lives.filter((life) => life.start < from).length;
+  const writer = new Writer().unsigned([to - from, carried.length, fresh.length, born])
     .unsigned([before.allocated, before.active, before.reserved]);
   writeRows(writer, carried, events.length);
-  writeRows(writer, fresh, events.length);
+  writeRows(writer, fresh, events.length, false);
   const part = events.slice(from, to);
   const rows = story.rows.slice(from, to);
   writer.unsigned(part.map(([action]) => ACTIONS.indexOf(action)))
-    .unsigned(rows.map((life) => (life === null ? 0 : place.get(life) + 1)))
     .deltas(times.slice(from, to)).unsigned(part.map(() => 0))
     .unsigned(part.map((_, i) => i % 2));
-  const totals = story.totals.slice(from, to);
-  for (const name of ["allocated", "active", "reserved"]) {
-    writer.deltas(totals.map((row) => row[name]), before[name]);
-  }
+  const changed = new Map([...carried, ...fresh].flatMap((life) =>
+    [life.start, life.requested, life.end].map((event) => [event, life])));
+  const place = new Map([...carried, ...fresh].map((life, r) => [life, r + 1]));
+  const others = rows.map((life, e) => [e, life]).filter(([e, life]) =>
+    (changed.get(from + e) ?? null) !== life);
+  writer.varint(others.length).deltas(others.map(([e]) => e))
+    .unsigned(others.map(([, life]) => (life === null ? 0 : place.get(life))));
+  const changes = reservedChanges(story.totals.slice(from, to), before.reserved);
+  writer.varint(changes.length + 1).deltas(changes.map(([event]) => event))
+    .deltas(changes.map(([, bytes]) => bytes), before.reserved);
   const bare = part.filter((_, i) => rows[i] === null);
   return writer.deltas(bare.map(([, addr]) => BigInt(addr) >> 32n))
     .unsigned(bare.map(([, addr]) => BigInt(addr) & 0xffffffffn))
@@ -317,7 +354,7 @@ function encode({ events = [], before = [], kinds = [{}], notes = [], chunk = 65
   const strings = names.strings
     ?? ["", "net", "net.weight", "/home/u/net.py", "forward", "step"];
   const head = {
-    format: 4, source: "cuda", base_us: "1700000000000000", strings, actions: ACTIONS,
+    format: 5, source: "cuda", base_us: "1700000000000000", strings, actions: ACTIONS,
     categories: CATEGORIES, phases: ["none", "forward", "backward", "optimizer"],
     hows: ["exact", "near"], no_lines: ["", "no stack"], no_modules: ["", "no module"],
     whys: [""],
@@ -386,6 +423,8 @@ function randomRecording(seed, count) {
     0x10000 * (i + 1), 512 * (1 + random(40)), random(12)]);
   const live = before.map(([addr]) => addr);
   const waiting = [];
+  const free = [];
+  const rooms = new Map(before.map(([at, bytes]) => [at, bytes]));
   const events = [];
   let addr = 2 ** 44;
   let time = 0;
@@ -395,6 +434,7 @@ function randomRecording(seed, count) {
     const dice20 = random(20);
     if (waiting.length > 0 && dice20 < 6) {
       const [at] = waiting.splice(random(waiting.length), 1);
+      free.push(at);
       events.push(["free_completed", at, 0, 0, 0, time]);
     }
     else if (live.length > 0 && dice20 < 10) {
@@ -413,9 +453,14 @@ function randomRecording(seed, count) {
     }
     else {
       const bytes = 512 * (1 + random(random(8) === 0 ? 200 : 8));
-      events.push(["alloc", addr, bytes, random(12), bytes - random(512), time]);
-      live.push(addr);
-      addr += bytes;
+      const again = free.findIndex((at) => rooms.get(at) >= bytes);
+      const [at] = again >= 0 ? free.splice(again, 1) : [addr];
+      if (again < 0) {
+        rooms.set(addr, bytes);
+        addr += bytes;
+      }
+      events.push(["alloc", at, bytes, random(12), bytes - random(512), time]);
+      live.push(at);
     }
   }
   return { events, before, kinds };

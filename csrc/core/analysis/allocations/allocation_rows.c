@@ -23,6 +23,7 @@ ml_allocation_row_kind(const ml_allocation_rows *rows, size_t index,
 typedef struct seen {
     uint64_t addr;
     uint32_t count; /* 0: the slot is empty */
+    uint32_t last;  /* row */
 } seen;
 
 static int
@@ -44,7 +45,9 @@ number_rows(ml_allocation_rows *rows)
         while (table[at].count != 0 && table[at].addr != addr) {
             at = (at + 1) & (slots - 1);
         }
+        rows->before[i] = table[at].count != 0 ? table[at].last + 1 : 0;
         table[at].addr = addr;
+        table[at].last = (uint32_t)i;
         /* The rest of an allocation that another event cut is no allocation of its
          * own. */
         table[at].count += row->birth == row->start;
@@ -61,7 +64,9 @@ fill(ml_allocation_rows *rows, ml_allocation_kinds *kinds)
 {
     size_t count = rows->lifetimes->count;
     rows->ordinals = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
-    int error = rows->ordinals == NULL ? ML_ENOMEM : number_rows(rows);
+    rows->before = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
+    int error =
+        rows->ordinals == NULL || rows->before == NULL ? ML_ENOMEM : number_rows(rows);
     error = error < 0 ? error : ml_growth_new(rows->analysis, &rows->growth);
     if (error < 0 || kinds == NULL) {
         return error;
@@ -104,5 +109,6 @@ ml_allocation_rows_fini(ml_allocation_rows *rows)
     ml_growth_free(rows->growth);
     ml_free(rows->kinds);
     ml_free(rows->ordinals);
+    ml_free(rows->before);
     *rows = (ml_allocation_rows){0};
 }

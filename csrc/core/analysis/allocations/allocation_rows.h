@@ -17,6 +17,7 @@ typedef struct ml_allocation_rows {
     ml_growth *growth;             /* owned */
     uint32_t *kinds;               /* owned; of each row */
     uint32_t *ordinals; /* owned; by row: earlier allocations at its address */
+    uint32_t *before;   /* owned; by row: 1 + the last earlier row there; 0: none */
 } ml_allocation_rows;
 
 /* RECORDING is borrowed and outlives the rows; KINDS gets the new kinds (NULL: the rows

@@ -147,7 +147,7 @@ write_device(page_data_work *w, ml_page_device *device, size_t index)
     ml_page_write_modules(out, device);
     static int (*const writers[])(ml_page_device * device, ml_buffer * head) = {
         ml_page_write_levels, ml_page_write_bands, ml_page_write_segments,
-        ml_page_write_integrals, ml_page_write_chunks};
+        ml_page_write_chunks};
     for (size_t i = 0; i < sizeof(writers) / sizeof(*writers) && error == 0; i++) {
         error = writers[i](device, out);
     }

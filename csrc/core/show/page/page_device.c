@@ -38,14 +38,45 @@ ml_page_blobs_fini(ml_page_blobs *blobs)
     *blobs = (ml_page_blobs){0};
 }
 
+/* ---- Rows ---- */
+
 typedef struct asked {
     uint64_t addr;
     uint64_t size;
+    uint32_t back; /* rows since the last at its address; 0: the address is written */
 } asked;
+
+/* Rows since the last one at the address of ROW that is in FIRST or after it; 0: none, or
+ * ROW is no allocation of its own. */
+static uint32_t
+rows_back(const ml_allocation_rows *rows, size_t first, size_t row)
+{
+    const ml_lifetime *of = &rows->lifetimes->rows[row];
+    uint32_t before = rows->before[row];
+    return before > first && of->birth == of->start ? (uint32_t)row - (before - 1) : 0;
+}
+
+static void
+note_requests(const ml_page_device *device, const uint32_t *index, size_t first,
+              size_t count, asked *requests)
+{
+    const ml_allocation_rows *rows = &device->rows;
+    for (size_t i = 0; i < count; i++) {
+        size_t row = index != NULL ? index[i] : first + i;
+        ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, row);
+        requests[i] =
+            (asked){of.addr, of.size, index != NULL ? 0 : rows_back(rows, first, row)};
+        ml_page_note_value(device->blobs, of.size);
+        ml_page_note_value(device->blobs, rows->lifetimes->rows[row].bytes);
+    }
+}
+
+/* The longest row has this many bytes. */
+#define ROW_ROOM (11 * (ML_VARINT_ROOM + 1))
 
 void
 ml_page_write_rows(ml_buffer *out, const ml_page_device *device, const uint32_t *index,
-                   size_t count)
+                   size_t first, size_t count)
 {
     const ml_allocation_rows *rows = &device->rows;
     const ml_lifetime *list = rows->lifetimes->rows;
@@ -54,38 +85,57 @@ ml_page_write_rows(ml_buffer *out, const ml_page_device *device, const uint32_t 
         out->error = ML_ENOMEM;
         return;
     }
-    for (size_t i = 0; i < count; i++) {
-        ml_earlier_block of = ml_lifetimes_request(rows->lifetimes, index[i]);
-        requests[i] = (asked){of.addr, of.size};
-        ml_page_note_value(device->blobs, of.size);
-        ml_page_note_value(device->blobs, list[index[i]].bytes);
+    if (!ml_buffer_reserve(out, count * ROW_ROOM)) {
+        ml_free(requests);
+        return;
     }
-#define ROW list[index[i]]
+    note_requests(device, index, first, count, requests);
+    uint8_t *to = (uint8_t *)out->bytes + out->length;
+#define NUMBER (index != NULL ? index[i] : first + i)
+#define ROW list[NUMBER]
 #define REQUEST requests[i]
 #define COLUMN(value) \
     for (size_t i = 0; i < count; i++) { \
-        ml_varint_put(out, (value)); \
+        to += ml_varint_write(to, (value)); \
     }
 #define CHANGES(value) \
     for (size_t i = 0, before = 0; i < count; i++) { \
         size_t now = (value); \
-        ml_varint_put_change(out, before, now); \
+        to += ml_varint_write_change(to, before, now); \
         before = now; \
     }
-    CHANGES(index[i])
+#define WRITTEN(write) \
+    for (size_t i = 0; i < count; i++) { \
+        if (REQUEST.back == 0) { \
+            write \
+        } \
+    }
+    if (index != NULL) {
+        CHANGES(NUMBER)
+    }
     CHANGES(ROW.start)
     COLUMN(ROW.requested == ML_NEVER ? 0 : (uint64_t)ROW.requested - ROW.start + 1)
     COLUMN(ROW.end == ML_NEVER ? 0 : (uint64_t)ROW.end - ROW.requested + 1)
-    CHANGES((uint32_t)(REQUEST.addr >> 32))
-    COLUMN((uint32_t)REQUEST.addr)
     COLUMN(ROW.bytes)
-    COLUMN(REQUEST.size)
-    COLUMN(rows->kinds[index[i]])
-    COLUMN(rows->ordinals[index[i]])
+    for (size_t i = 0; i < count; i++) {
+        to += ml_varint_write_change(to, ROW.bytes, REQUEST.size);
+    }
+    COLUMN(rows->kinds[NUMBER])
+    if (index == NULL) {
+        COLUMN(REQUEST.back)
+    }
+    uint64_t before = 0;
+    WRITTEN(to += ml_varint_write_change(to, before, REQUEST.addr >> 32);
+            before = REQUEST.addr >> 32;)
+    WRITTEN(to += ml_varint_write(to, (uint32_t)REQUEST.addr);)
+    WRITTEN(to += ml_varint_write(to, rows->ordinals[NUMBER]);)
+#undef WRITTEN
 #undef CHANGES
 #undef COLUMN
 #undef REQUEST
 #undef ROW
+#undef NUMBER
+    out->length = (size_t)(to - (uint8_t *)out->bytes);
     ml_free(requests);
 }
 
@@ -102,6 +152,7 @@ ml_page_device_fini(ml_page_device *device)
 {
     ml_allocation_rows_fini(&device->rows);
     ml_peak_free(device->peak);
+    ml_free(device->chunks);
     ml_module_tree_free(device->groups.modules);
     for (size_t i = 0; i < ML_PAGE_BY_SIZE; i++) {
         ml_free(device->groups.of_kind[i]);
@@ -165,6 +216,18 @@ time_since(uint64_t base_us, uint64_t time)
     return us > base_us ? us - base_us : 0;
 }
 
+static size_t
+read_times(const ml_device_trace *trace, uint64_t base_us, size_t first,
+           uint64_t times[ML_EVENTS_CHUNK])
+{
+    size_t count = ml_events_get_column(&trace->events, trace->event_count, first,
+                                        ML_EVENT_MEMBER_time, times);
+    for (size_t i = 0; i < count; i++) {
+        times[i] = time_since(base_us, times[i]);
+    }
+    return count;
+}
+
 bool
 ml_page_walk_read(ml_page_walk *walk)
 {
@@ -174,12 +237,15 @@ ml_page_walk_read(ml_page_walk *walk)
         return false;
     }
     walk->first = event / ML_EVENTS_CHUNK * ML_EVENTS_CHUNK;
-    walk->count = ml_events_get_column(&trace->events, trace->event_count, walk->first,
-                                       ML_EVENT_MEMBER_time, walk->times);
-    for (size_t i = 0; i < walk->count; i++) {
-        walk->times[i] = time_since(walk->base_us, walk->times[i]);
-    }
+    walk->count = read_times(trace, walk->base_us, walk->first, walk->times);
     return true;
+}
+
+size_t
+ml_page_read_times(const ml_page_device *device, size_t first,
+                   uint64_t times[ML_EVENTS_CHUNK])
+{
+    return read_times(device->rows.trace, device->base_us, first, times);
 }
 
 uint64_t

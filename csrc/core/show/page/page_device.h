@@ -73,6 +73,15 @@ typedef struct ml_page_groups {
     size_t module_row_count;
 } ml_page_groups;
 
+/* What is known of a chunk of events before it is written. */
+typedef struct ml_page_chunk {
+    uint64_t time;      /* us; of its first event */
+    uint64_t allocated; /* bytes before its first event */
+    uint64_t active;
+    uint64_t reserved;
+    uint64_t peak; /* the most allocated bytes after an event of it */
+} ml_page_chunk;
+
 typedef struct ml_page_device {
     const ml_recording *part; /* borrowed; the device is its number OWN */
     size_t own;
@@ -81,7 +90,9 @@ typedef struct ml_page_device {
     ml_page_blobs *blobs;       /* borrowed */
     ml_allocation_rows rows;
     ml_page_groups groups;
-    ml_peak *peak; /* owned */
+    ml_peak *peak;         /* owned */
+    ml_page_chunk *chunks; /* owned; the levels fill them; the first is always there */
+    size_t chunk_count;
 } ml_page_device;
 
 /* Fills rows, their kinds, and the peak.  0, ML_ELIMIT or ML_ENOMEM.  Free the device
@@ -102,11 +113,11 @@ int ml_page_groups_make(ml_page_device *device);
 size_t ml_page_group_of(const ml_page_device *device, const ml_lifetime *row,
                         enum ml_page_scheme scheme);
 
-/* Each writes blobs, and the head's members about them.  0 or ML_ENOMEM. */
+/* Each writes blobs, and the head's members about them; in this order.  0 or
+ * ML_ENOMEM. */
 int ml_page_write_levels(ml_page_device *device, ml_buffer *head);
 int ml_page_write_bands(ml_page_device *device, ml_buffer *head);
 int ml_page_write_segments(ml_page_device *device, ml_buffer *head);
-int ml_page_write_integrals(ml_page_device *device, ml_buffer *head);
 int ml_page_write_chunks(ml_page_device *device, ml_buffer *head);
 
 /* Flags of a segment. */
@@ -120,9 +131,10 @@ int ml_page_write_chunks(ml_page_device *device, ml_buffer *head);
 #define ML_PAGE_BLOB_COLUMNS ((size_t)4096)
 #define ML_PAGE_BLOB_BANDS ((size_t)8192)
 
-/* The columns of the COUNT rows in INDEX. */
+/* The columns of the COUNT rows in INDEX; or, where it is NULL, of those from FIRST on,
+ * with the address by the last of them there. */
 void ml_page_write_rows(ml_buffer *out, const ml_page_device *device,
-                        const uint32_t *index, size_t count);
+                        const uint32_t *index, size_t first, size_t count);
 
 /* ---- Going over the events again ---- */
 
@@ -141,6 +153,10 @@ void ml_page_walk_begin(ml_page_walk *walk, const ml_page_device *device,
                         ml_lifetime_changed *changed, void *context);
 /* Reads the times from the next event on.  False: there is none. */
 bool ml_page_walk_read(ml_page_walk *walk);
+/* Sets TIMES to those of the events from FIRST on in its chunk of events, as they say it;
+ * returns how many. */
+size_t ml_page_read_times(const ml_page_device *device, size_t first,
+                          uint64_t times[ML_EVENTS_CHUNK]);
 
 /* The time that it will have after the next event; behind the last, that it has. */
 static inline uint64_t

@@ -9,7 +9,7 @@
 #include "show/text/json.h"
 
 /* Incremented when pages must read a new form. */
-#define FORMAT 4u
+#define FORMAT 5u
 
 /* ---- What all share ---- */
 

@@ -73,23 +73,47 @@ fill_column(page_levels_work *w, uint64_t *column, ml_page_walk *walk, size_t co
         }
         column[AT_TOP] = walk->memory.reserved > column[AT_TOP] ? walk->memory.reserved
                                                                 : column[AT_TOP];
+        ml_page_note_value(w->device->blobs, walk->memory.active);
     }
+    ml_page_note_value(w->device->blobs, column[AT_TOP]);
     memcpy(&column[AT_GROUPS], w->bytes, w->device->groups.total * sizeof(uint64_t));
     for (size_t i = 0; i < w->gain_count; i++) {
         column[AT_GROUPS + w->gains[i].group] -= w->gains[i].bytes;
     }
 }
 
+#define CHUNK_COLUMNS (ML_PAGE_CHUNK_EVENTS / ML_PAGE_SPAN)
+
+static ml_page_chunk
+chunk_from(const ml_page_walk *walk)
+{
+    return (ml_page_chunk){.time = walk->time,
+                           .allocated = walk->memory.allocated,
+                           .active = walk->memory.active,
+                           .reserved = walk->memory.reserved};
+}
+
 static int
 fill_columns(page_levels_work *w)
 {
     size_t events = w->device->rows.trace->event_count;
+    ml_page_chunk *chunk = w->device->chunks;
     ml_page_walk walk;
     ml_page_walk_begin(&walk, w->device, change_group, w);
+    ml_page_note_value(w->device->blobs, walk.memory.active);
+    *chunk = chunk_from(&walk);
+    chunk->peak = walk.memory.allocated;
     for (size_t i = 0; i < w->count && w->error == 0; i++) {
         size_t left = events - i * ML_PAGE_SPAN;
-        fill_column(w, &w->columns[i * w->width], &walk,
-                    left < ML_PAGE_SPAN ? left : ML_PAGE_SPAN);
+        uint64_t *column = &w->columns[i * w->width];
+        if (i % CHUNK_COLUMNS == 0) {
+            chunk = &w->device->chunks[i / CHUNK_COLUMNS];
+            *chunk = chunk_from(&walk);
+        }
+        fill_column(w, column, &walk, left < ML_PAGE_SPAN ? left : ML_PAGE_SPAN);
+        chunk->time = i % CHUNK_COLUMNS == 0 ? column[AT_TIME] : chunk->time;
+        chunk->peak =
+            column[AT_ALLOCATED] > chunk->peak ? column[AT_ALLOCATED] : chunk->peak;
     }
     return w->error;
 }
@@ -201,7 +225,11 @@ ml_page_write_levels(ml_page_device *device, ml_buffer *head)
                           .width = AT_GROUPS + device->groups.total};
     w.columns = ml_alloc_zeroed(w.count * w.width + 1, sizeof(uint64_t));
     w.bytes = ml_alloc_zeroed(device->groups.total + 1, sizeof(uint64_t));
-    int error = w.columns == NULL || w.bytes == NULL ? ML_ENOMEM : 0;
+    size_t chunks = (events + ML_PAGE_CHUNK_EVENTS - 1) / ML_PAGE_CHUNK_EVENTS;
+    device->chunk_count = chunks > 0 ? chunks : 1;
+    device->chunks = ml_alloc_zeroed(device->chunk_count, sizeof(ml_page_chunk));
+    int error =
+        w.columns == NULL || w.bytes == NULL || device->chunks == NULL ? ML_ENOMEM : 0;
     if (error == 0) {
         error = fill_columns(&w);
     }
@@ -237,7 +265,7 @@ write_band(ml_page_device *device, const uint32_t *index, size_t count,
         return ML_ENOMEM;
     }
     ml_varint_put(out, count);
-    ml_page_write_rows(out, device, index, count);
+    ml_page_write_rows(out, device, index, 0, count);
     bounds[0] = (int64_t)device->rows.lifetimes->rows[index[0]].start - 1;
     bounds[1] = 0;
     for (size_t i = 0; i < count; i++) {

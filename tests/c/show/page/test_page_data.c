@@ -92,7 +92,7 @@ test_head(void)
     char *text = document(recording);
     CHECK(text != NULL);
     CHECK_HAS(text,
-              "{\"format\":4,\"source\":\"\",\"foreign\":0,\"base_us\":\"1000000\",");
+              "{\"format\":5,\"source\":\"\",\"foreign\":0,\"base_us\":\"1000000\",");
     CHECK(strstr(text, "rounded") == NULL);
     CHECK_HAS(text,
               "\"lines\":{\"file\":[0],\"function\":[0],\"line\":[0],\"until\":[0],"
@@ -103,8 +103,8 @@ test_head(void)
                     "\"size\":[1024]}");
     CHECK_HAS(text, "\"levels\":[{\"span\":256,\"columns\":1,\"blobs\":[0]}]");
     CHECK_HAS(text, "\"bands\":[{\"span\":256,\"blobs\":[],\"first\":[],\"last\":[]}]");
-    CHECK_HAS(text, "\"segments\":1,\"integrals\":[2],\"chunks\":{\"events\":65536,"
-                    "\"blobs\":[3],\"time\":[0],\"peak\":[2048]}");
+    CHECK_HAS(text, "\"segments\":1,\"chunks\":{\"events\":65536,\"blobs\":[2],"
+                    "\"time\":[0],\"peak\":[2048]},\"integrals\":[3]");
     CHECK_HAS(text, "\"peak\":{\"event\":2,\"allocated\":2048,\"active\":2048,"
                     "\"requested\":1600,\"reserved\":2097152,");
     CHECK_HAS(text, "\"overhead\":{\"inactive\":2095104,\"slack\":448,"
@@ -118,30 +118,31 @@ static void
 test_chunk(void)
 {
     static const unsigned char expected[] = {
-        5,    0,    2,    0,    0,    0, /* events, rows carried, new; totals before */
-        0,    2,    4,    2,             /* ids; starts, of moments 2 and 3 */
-        3,    0,    2,    0,       /* asked to go after 2 events; gone with the next */
-        0x80, 0xfc, 3,    0,       /* high halves of addresses: 0x7f00 */
-        0,    0x80, 8,             /* low halves */
-        0x80, 8,    0x80, 8,       /* 1024 bytes each */
-        0xe8, 7,    0xd8, 4,       /* asked for */
-        0,    1,    0,    0,       /* kinds; the first at their addresses */
-        3,    0,    0,    1,    2, /* actions */
-        0,    1,    2,    1,    1, /* rows */
-        0,    10,   8,    22,   0, /* times, 0 5 9 20 20 us */
-        0,    0,    0,    0,    0, /* stacks */
-        0,    0,    0,    0,    0, /* flags */
-        0,    0x80, 16,   0x80, 16,   0xff, 15,   0,      /* allocated */
-        0,    0x80, 16,   0x80, 16,   0,    0xff, 15,     /* active */
-        0x80, 0x80, 0x80, 2,    0,    0,    0,    0,      /* reserved, 2 MiB */
-        0x80, 0xfc, 3,    0,    0x80, 0x80, 0x80, 1,  0}; /* the segment's event */
+        5,    0,    2,    0,     /* events, rows carried, new; the first of these */
+        0,    0,    0,           /* totals before */
+        4,    2,                 /* starts, of moments 2 and 3 */
+        3,    0,    2,    0,     /* asked to go after 2 events; gone with the next */
+        0x80, 8,    0x80, 8,     /* 1024 bytes each */
+        0x2f, 0xcf, 6,           /* asked for: 24 and 424 less */
+        0,    1,    0,    0,     /* kinds; no earlier row at their addresses */
+        0x80, 0xfc, 3,    0,     /* high halves of addresses: 0x7f00 */
+        0,    0x80, 8,           /* low halves */
+        0,    0,                 /* the first at their addresses */
+        3,    0,    0,    1,  2, /* actions */
+        0,    10,   8,    22, 0, /* times, 0 5 9 20 20 us */
+        0,    0,    0,    0,  0, /* stacks */
+        0,    0,    0,    0,  0, /* flags */
+        0,                       /* no event is of a row that it does not change */
+        2,    0,                 /* reserved bytes change once, at the first event */
+        0x80, 0x80, 0x80, 2,     /* by 2 MiB */
+        0x80, 0xfc, 3,    0,  0x80, 0x80, 0x80, 1, 0}; /* the segment's event */
     ml_recording *recording = small_recording();
     ml_page_data data;
     CHECK_INT(ml_page_data_make(&data, recording, NULL), 0);
     CHECK_INT(data.blob_count, 4);
-    CHECK_INT(data.blobs[3].length, sizeof(expected));
-    for (size_t i = 0; i < sizeof(expected) && i < data.blobs[3].length; i++) {
-        CHECK_INT((unsigned char)data.blobs[3].bytes[i], expected[i]);
+    CHECK_INT(data.blobs[2].length, sizeof(expected));
+    for (size_t i = 0; i < sizeof(expected) && i < data.blobs[2].length; i++) {
+        CHECK_INT((unsigned char)data.blobs[2].bytes[i], expected[i]);
     }
     ml_page_data_fini(&data);
     ml_recording_free(recording);
