@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 13u
+#define ML_ABI_VERSION 14u
 
 /* A list whose numbers are in files has entries XX(name, number, text): the number
  * stands where a reader looks, and moving a line changes none.  Its count is 0
@@ -139,9 +139,18 @@ typedef struct ml_event {
      * of the block by an operator and this one, plus 1.  0: not known. */
     uint32_t unused;
     uint32_t internal; /* string id of what torch's allocator notes; 0: nothing */
-    uint32_t other;    /* of an OTHER: enum ml_other */
+    /* Of an OTHER: enum ml_other.  Of all others, see ml_event_forward. */
+    uint32_t other;
     uint32_t compiled; /* string id of the running region of torch.compile; 0: none */
 } ml_event;
+
+/* String id of the traceback of the forward that made the running node, which autograd
+ * keeps in anomaly mode: its entries, with a zero byte between them.  0: none. */
+static inline uint32_t
+ml_event_forward(const ml_event *event)
+{
+    return event->action != ML_ACTION_OTHER ? event->other : 0;
+}
 
 /* Every member of ml_event: name, member, type. */
 #define ML_EVENT_MEMBERS(XX) \
@@ -194,7 +203,7 @@ typedef struct ml_event {
 #define ML_SPARSE_COLUMNS(XX) \
     XX(unused, 0, "unused") /* of a free: events since its block was used, plus 1 */ \
     XX(internal, 1, "internal") /* string id of the allocator's own note */ \
-    XX(other, 2, "other")       /* of an action 9: enum ml_other */ \
+    XX(other, 2, "other")       /* of an action 9: enum ml_other; else its forward */ \
     XX(compiled, 3, "compiled") /* string id of the region of torch.compile */
 
 enum {
@@ -210,6 +219,7 @@ typedef struct ml_event_text {
     size_t internal_bytes;
     const char *compiled; /* the region of torch.compile, of compiled_bytes bytes */
     size_t compiled_bytes;
+    const void *anomaly; /* Python's dict of the running node in anomaly mode, or NULL */
 } ml_event_text;
 
 #define ML_DEVICE_MAX 64

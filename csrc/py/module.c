@@ -12,6 +12,7 @@
 #include "dicts/unheld_dict.h"
 #include "files/load.h"
 #include "files/whole_file.h"
+#include "frames/forward.h"
 #include "frames/frames.h"
 #include "frames/linemaps.h"
 #include "frames/native.h"
@@ -279,6 +280,7 @@ core_exec(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
+    ml_recorder_set_forward(ml_forward_traceback);
     /* The check decides how stacks are captured; it never stops the import. */
     ml_frames_self_check();
     if (PyErr_Occurred()) {

@@ -280,9 +280,9 @@ const char *ml_cuda_error(void);
 /* autograd.cpp: for the callbacks, alone in its object like tracker.cpp.  Fills
  * sequence, autograd_thread and ML_EVENT_BACKWARD of EVENT; for an allocation also next
  * and next_thread.  EVENT's action is set, its next and next_thread are 0.  If a node
- * is running, *TYPE becomes the mangled name of its C++ type (static); else it is
- * unchanged. */
-void ml_autograd_fill(ml_event *event, const char **type)
+ * is running, TEXT's node becomes the mangled name of its C++ type (static), and its
+ * anomaly what it has from anomaly mode; else both are unchanged. */
+void ml_autograd_fill(ml_event *event, ml_event_text *text)
 #ifdef __cplusplus
     noexcept
 #endif

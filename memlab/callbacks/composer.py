@@ -119,6 +119,7 @@ class OOMObserver(Callback):
         # Made here, so that invalid arguments raise here.
         self._snapshot = MemorySnapshot(max_entries=max_entries, source="cuda")
         self._watch = self._state = self._logger = None
+        self._enabled = True  # Composer's name for it
         self._first = None  # the training's progress at the first
         self._beside = ""  # the end of names beside those of an earlier run
         self._files: dict[str, None] = {}
@@ -132,7 +133,8 @@ class OOMObserver(Callback):
         """Makes the folder and begins to record.  Raises as documented at the class."""
         # An earlier trainer may not have been closed.
         self.close(state, logger)
-        if on_cpu(state, "OOMObserver only works on CUDA devices"):
+        self._enabled = not on_cpu(state, "OOMObserver only works on CUDA devices")
+        if not self._enabled:
             return
         self._folder = prepare_folder(self.folder, state.run_name, self.overwrite)
         self._state, self._logger = state, logger

@@ -8,6 +8,7 @@ import pickle
 import re
 import stat
 import types
+import unittest.mock
 
 import pytest
 from composer_standin import run
@@ -126,6 +127,16 @@ def test_a_timeline_is_a_page(name, error):
         TorchProfiler(**{name: "x.json"})
 
 
+def test_a_stand_in_of_a_trace_handler_is_taken():
+    handler = unittest.mock.MagicMock()
+    handler.merged_trace_remote_file_name = "s3://bucket/merged"
+    profiler = composer.Profiler(composer.cyclic_schedule(), handler)
+    assert profiler.trace_handlers == [handler]
+    assert "s3://bucket/merged" in profiler.remote_filenames
+    assert handler.merged_trace_remote_file_name == "merged"
+    assert not isinstance(handler.remote_file_name, str)
+
+
 def test_gzip_is_in_the_names():
     plain = TorchProfiler(filename="a.json", remote_file_name="b/a.json", use_gzip=True)
     assert (plain.filename, plain.remote_file_name) == ("a.json.gz", "b/a.json.gz")
@@ -211,11 +222,14 @@ tell(none=[files("none"), none.logger.uploads])
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    cpu = Trainer(OOMObserver(folder="cpu"), MemoryMonitor(), device="cpu", batches=1)
+    observer = OOMObserver(folder="cpu")
+    enabled = [observer._enabled]
+    cpu = Trainer(observer, MemoryMonitor(), device="cpu", batches=1)
     cpu.fit().close()
+    enabled.append(observer._enabled)
 fail()
 tell(cpu=[[str(w.message) for w in said if w.category is UserWarning],
-          os.path.exists("cpu"), cpu.logger.metrics])
+          os.path.exists("cpu"), cpu.logger.metrics, enabled])
 bare = Trainer(OOMObserver(folder="bare"), MemoryMonitor(), batches=0,
                model=torch.nn.ReLU())
 fail()
@@ -318,7 +332,8 @@ def test_uploads_of_an_out_of_memory_go_where_they_are_told(failing):
 
 @pytest.mark.cuda
 def test_a_model_on_the_cpu_is_told_and_left_alone(failing):
-    said, folder, metrics = failing.cpu
+    said, folder, metrics, enabled = failing.cpu
+    assert enabled == [True, False]
     assert said == [
         "OOMObserver only works on CUDA devices, but the model is on cpu.",
         "The memory monitor only works on CUDA devices, but the model is on cpu.",

@@ -8,6 +8,7 @@ import pickle
 from itertools import product
 
 import torch
+import torch.utils.checkpoint
 
 import memlab
 from memlab import viz
@@ -244,6 +245,65 @@ def check_annotations():
     assert ours == told(theirs)
 
 
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * x + torch.ones_like(x)
+
+
+def check_forward_frames():
+    """Under detect_anomaly both recorders tell the same forward of each event and block."""
+    memlab._record_memory_history(stacks="python")
+    theirs._record_memory_history(stacks="python")
+    with_file = memlab.MemorySnapshot(file="forward.mlab").start()
+    x = torch.ones(100, 1000, device="cuda", requires_grad=True)
+    kept = torch.ones(100, 1000, device="cuda", requires_grad=True)
+    (kept * 2).sum().backward()
+    with torch.autograd.detect_anomaly(check_nan=False):
+        # More than ASCII, which is read otherwise: ä漢😀
+        y = Scaled.apply(x * 2)  # ä漢😀
+        y = torch.utils.checkpoint.checkpoint(torch.relu, y, use_reentrant=False)
+    y.sum().backward()
+    with_file.stop()
+    ours, found = memlab._snapshot(), theirs._snapshot()
+
+    def told(events):
+        return [(e["action"], e["addr"], e.get("forward_frames")) for e in events
+                if e["action"] != "snapshot"]  # fmt: skip
+
+    def blocks(snapshot):
+        return sorted(
+            (block["address"], block.get("forward_frames") or [])
+            for segment in snapshot["segments"]
+            for block in segment["blocks"]
+            if block["state"] == "active_allocated"
+        )
+
+    told_by_us = told(ours["device_traces"][0])
+    if any("forward_frames" in e for e in found["device_traces"][0]):  # torch 2.11 or newer
+        assert told_by_us == told(found["device_traces"][0])
+        assert blocks(ours) == blocks(found)
+    tracebacks = {tuple(frames) for _, _, frames in told_by_us if frames}
+    assert any("Scaled.apply(x * 2)" in entry for frames in tracebacks for entry in frames)
+    assert all(entry.startswith("  File ") for frames in tracebacks for entry in frames)
+    assert any(frames for _, frames in blocks(ours))
+    # Three ways through files.
+    assert told(memlab.load("forward.mlab")["device_traces"][0]) == told_by_us
+    memlab._dump_snapshot("forward.pickle")
+    with open("forward.pickle", "rb") as file:
+        assert told(pickle.load(file)["device_traces"][0]) == told_by_us
+    memlab._dump_snapshot("extras.pickle", extras=True)
+    assert told(memlab.load("extras.pickle")["device_traces"][0]) == told_by_us
+    theirs._record_memory_history(None)
+    memlab._record_memory_history(None)
+
+
 def check_allocation_traceback():
     knows = hasattr(theirs, "_allocation_traceback")
     before = torch.empty(100, 100, device="cuda")
@@ -317,6 +377,7 @@ if __name__ == "__main__":
     check_compile_context()
     check_pinned_memory()
     check_annotations()
+    check_forward_frames()
     check_allocation_traceback()
     check_fx_traces()
     check_pictures()

@@ -28,13 +28,20 @@ ALLOWED = {
     "memset",
     "memcmp",
     "strlen",
+    # Reads the entries of a dict, with no use of the thread's state.
+    "PyDict_Next",
     # Where these types are, to tell that an object is one of them.
     "PyDict_Type",
     "PyTuple_Type",
 }
 
 # Entered through pointers, which relocations do not follow.
-ROOTS = ["ml_recorder_record", "ml_recorder_used", "ml_frames_capture"]
+ROOTS = [
+    "ml_recorder_record",
+    "ml_recorder_used",
+    "ml_frames_capture",
+    "ml_forward_traceback",
+]
 
 # Where the walk over frames failed its check at import: public API instead, and only for a
 # thread that holds the GIL already.
@@ -50,7 +57,7 @@ def objects(tmp_path_factory):
     folder = tmp_path_factory.mktemp("objects")
     include = sysconfig.get_path("include")
     files = sorted((ROOT / "csrc" / "core").rglob("*.c"))
-    names = ("codes.c", "frames.c", "frames_public.c")
+    names = ("codes.c", "forward.c", "frames.c", "frames_public.c")
     files += [ROOT / "csrc/py/frames" / name for name in names]
     for file in files:
         subprocess.run(

@@ -55,7 +55,7 @@ ml_feed_thread_number(void)
  * whose free was requested earlier.  Such events are rare; if an allocation caused
  * them, they have its context. */
 static inline void
-capture(ml_feed *feed, ml_event *record, bool delayed)
+capture(ml_feed *feed, ml_event *record, const ml_event_text *text, bool delayed)
 {
     unsigned wanted = atomic_load_explicit(&feed->capture, memory_order_relaxed);
     if (wanted == 0) {
@@ -79,6 +79,10 @@ capture(ml_feed *feed, ml_event *record, bool delayed)
     }
     record->stack = stack;
     record->flags |= flags;
+    if (text != NULL && text->anomaly != NULL && feed->forward != NULL &&
+        record->action != ML_ACTION_OTHER) {
+        record->other = feed->forward(feed->stacks, text->anomaly);
+    }
 }
 
 _Static_assert(ML_NODE_NAMES == 1 << (64 - 58), "a slot is the top bits of a hash");
@@ -344,7 +348,7 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record,
     /* The two events of a free are captured separately: the second may come much later,
      * from any call that finds the other streams done. */
     bool asked = record->action == ML_ACTION_FREE_REQUESTED;
-    capture(feed, record,
+    capture(feed, record, text,
             ml_action_frees(record->action) && !asked && record->addr != log->freeing);
     log->freeing = asked ? record->addr : 0;
     if (record->flags & ML_EVENT_STACK_LOST) {
@@ -408,7 +412,7 @@ record_unordered(ml_feed *feed, const ml_event *event, const ml_event_text *text
     ml_event *record = &own;
     const char *node = text != NULL ? text->node : NULL;
     begin_record(feed, record, text);
-    capture(feed, record, false);
+    capture(feed, record, text, false);
     if (record->flags & ML_EVENT_STACK_LOST) {
         count(&feed->lost_stacks);
     }

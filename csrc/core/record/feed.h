@@ -78,6 +78,7 @@ struct ml_feed {
     const ml_source *source; /* borrowed, never freed */
     ml_stacks *stacks;       /* borrowed from the recorder */
     ml_stack_walker walker;
+    ml_forward_reader forward;
     _Atomic(ml_native_walker) native_walker;
     _Atomic int enabled;
     _Atomic unsigned capture;  /* ML_CAPTURE_* */

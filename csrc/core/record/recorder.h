@@ -66,8 +66,14 @@ typedef uint32_t (*ml_stack_walker)(void *stacks, uint8_t *flags);
 /* Adds native frames on top of stack PARENT. */
 typedef uint32_t (*ml_native_walker)(void *stacks, uint32_t parent, uint8_t *flags);
 
+/* The string id of the traceback in ANOMALY, as ml_event_forward; 0: it has none.  Runs
+ * inside the allocator's callback. */
+typedef uint32_t (*ml_forward_reader)(void *stacks, const void *anomaly);
+
 /* Once, before anything else; idempotent.  0 or ML_ENOMEM. */
 int ml_recorder_init(ml_stack_walker walker);
+/* Before the first source. */
+void ml_recorder_set_forward(ml_forward_reader reader);
 void ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer);
 
 int ml_recorder_add_source(ml_source *source);

@@ -41,6 +41,12 @@ ml_recorder_fail_source(const ml_feed *feed, int error)
 }
 
 void
+ml_recorder_set_forward(ml_forward_reader reader)
+{
+    ml_registered.forward = reader;
+}
+
+void
 ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer)
 {
     pthread_mutex_lock(&ml_registered.lock);
@@ -156,6 +162,7 @@ ml_recorder_add_source(ml_source *source)
         feed->source = source;
         feed->stacks = ml_registered.stacks;
         feed->walker = ml_registered.walker;
+        feed->forward = ml_registered.forward;
         pthread_mutex_init(&feed->port.control, NULL);
         atomic_init(&feed->native_walker, ml_registered.native_walker);
         if (source->ordered) {

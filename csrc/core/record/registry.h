@@ -19,6 +19,7 @@ typedef struct ml_registry {
     pthread_mutex_t lock;
     ml_stacks *stacks; /* owned, never freed: callbacks may read ids in lanes */
     ml_stack_walker walker;
+    ml_forward_reader forward;
     ml_native_walker native_walker;
     ml_symbolizer symbolizer;
     ml_feed feeds[ML_SOURCE_MAX];

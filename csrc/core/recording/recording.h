@@ -326,6 +326,7 @@ typedef struct ml_rank {
     XX(EVENT_INTERNAL_METADATA, "event.internal_metadata", NONE, 0) \
     XX(EVENT_POOL_ID, "event.pool_id", EVENT, 1) \
     XX(EVENT_FRAMES, "event.frames", NONE, 0) \
+    XX(EVENT_FORWARD_FRAMES, "event.forward_frames", NONE, 0) \
     XX(FRAME, "frame", NONE, 0) \
     XX(FRAME_NAME, "frame.name", FRAME, 2) \
     XX(FRAME_FILENAME, "frame.filename", FRAME, 2) \

@@ -107,6 +107,26 @@ is_below(const ml_device_trace *device, unsigned member, uint64_t limit)
 }
 
 static bool
+forwards_hold(const ml_recording *recording, const ml_device_trace *device)
+{
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &device->events,
+                         ML_EVENT_BIT(other) | ML_EVENT_BIT(action));
+    for (size_t i = 0; i < device->event_count; i++) {
+        if (i % ML_EVENTS_CHUNK == 0 &&
+            ml_events_most(&device->events, device->event_count, i,
+                           ML_EVENT_MEMBER_other) < recording->string_count) {
+            i += ML_EVENTS_CHUNK - 1;
+        }
+        else if (ml_event_forward(ml_event_cursor_at(&cursor, i)) >=
+                 recording->string_count) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
 events_hold(const ml_recording *recording, const ml_device_trace *device)
 {
     if (!is_below(device, ML_EVENT_MEMBER_stack, recording->stack_count) ||
@@ -115,6 +135,7 @@ events_hold(const ml_recording *recording, const ml_device_trace *device)
         !is_below(device, ML_EVENT_MEMBER_node, recording->string_count) ||
         !is_below(device, ML_EVENT_MEMBER_internal, recording->string_count) ||
         !is_below(device, ML_EVENT_MEMBER_compiled, recording->string_count) ||
+        !forwards_hold(recording, device) ||
         !is_below(device, ML_EVENT_MEMBER_action, ML_ACTION_COUNT)) {
         return false;
     }

@@ -68,6 +68,34 @@ want_ids(adoption *of, const ml_device_trace *trace, unsigned member,
     }
 }
 
+/* The events from FIRST on whose other is no string become 0 in IDS, the others. */
+static size_t
+get_forwards(const ml_device_trace *trace, size_t first, uint64_t ids[ML_EVENTS_CHUNK])
+{
+    uint64_t actions[ML_EVENTS_CHUNK];
+    size_t count = get_ids(trace, first, ML_EVENT_MEMBER_other, ids);
+    if (count != 0) {
+        ml_events_get_column(&trace->events, trace->event_count, first,
+                             ML_EVENT_MEMBER_action, actions);
+    }
+    for (size_t k = 0; k < count; k++) {
+        ids[k] = actions[k] != ML_ACTION_OTHER ? ids[k] : 0;
+    }
+    return count;
+}
+
+static void
+want_forwards(adoption *of, const ml_device_trace *trace)
+{
+    uint64_t ids[ML_EVENTS_CHUNK];
+    for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
+        size_t count = get_forwards(trace, i, ids);
+        for (size_t k = 0; k < count; k++) {
+            want_string(of, (uint32_t)ids[k]);
+        }
+    }
+}
+
 static void
 want_all(adoption *of, const ml_device_trace *trace, bool tags)
 {
@@ -77,6 +105,7 @@ want_all(adoption *of, const ml_device_trace *trace, bool tags)
     want_ids(of, trace, ML_EVENT_MEMBER_node, want_string);
     want_ids(of, trace, ML_EVENT_MEMBER_internal, want_string);
     want_ids(of, trace, ML_EVENT_MEMBER_compiled, want_string);
+    want_forwards(of, trace);
     for (size_t i = 0; i < trace->segment_count; i++) {
         want_stack(of, trace->segments[i].stack);
     }
@@ -184,6 +213,27 @@ adopt_strings(adoption *of, ml_device_trace *trace, size_t first, unsigned membe
 }
 
 static int
+adopt_forwards(adoption *of, ml_device_trace *trace, size_t first)
+{
+    uint64_t others[ML_EVENTS_CHUNK];
+    uint64_t ids[ML_EVENTS_CHUNK];
+    int result = 0;
+    size_t count = get_forwards(trace, first, ids);
+    if (count != 0) {
+        get_ids(trace, first, ML_EVENT_MEMBER_other, others);
+    }
+    for (size_t k = 0; k < count && result == 0; k++) {
+        uint32_t id = (uint32_t)ids[k];
+        result = id != 0 ? adopt_string(of, trace, &id) : 0;
+        others[k] = ids[k] != 0 ? id : others[k];
+    }
+    return result == 0 && count != 0
+               ? ml_events_set_column(&trace->events, count, first,
+                                      ML_EVENT_MEMBER_other, others)
+               : result;
+}
+
+static int
 adopt_events(adoption *of, ml_device_trace *trace)
 {
     static const unsigned strings[] = {ML_EVENT_MEMBER_metadata, ML_EVENT_MEMBER_node,
@@ -198,6 +248,9 @@ adopt_events(adoption *of, ml_device_trace *trace)
         for (size_t k = 0; k < sizeof(strings) / sizeof(strings[0]) && result == 0;
              k++) {
             result = adopt_strings(of, trace, i, strings[k]);
+        }
+        if (result == 0) {
+            result = adopt_forwards(of, trace, i);
         }
     }
     return result;

@@ -23,8 +23,8 @@ typedef struct maker {
     size_t stack_capacity;
     level levels[NESTING];
     size_t level_count;
-    PyObject **shared[2]; /* by enum ml_shared and id; owned references or NULL */
-    PyObject **strings;   /* by id; owned references or NULL */
+    PyObject **shared[ML_SHARED_COUNT]; /* by id; owned references or NULL */
+    PyObject **strings;                 /* by id; owned references or NULL */
     PyObject *words[ML_WORD_COUNT];
 } maker;
 
@@ -222,7 +222,10 @@ make_snapshot(maker *m, unsigned options)
         ml_alloc_zeroed(recording->frame_count, sizeof(PyObject *));
     m->shared[ML_SHARED_FRAMES] =
         ml_alloc_zeroed(recording->stack_count, sizeof(PyObject *));
-    if (m->strings == NULL || m->shared[0] == NULL || m->shared[1] == NULL) {
+    m->shared[ML_SHARED_FORWARD] =
+        ml_alloc_zeroed(recording->string_count, sizeof(PyObject *));
+    if (m->strings == NULL || m->shared[0] == NULL || m->shared[1] == NULL ||
+        m->shared[2] == NULL) {
         return PyErr_NoMemory();
     }
     /* No object here is garbage yet, and the collector would visit all of them
@@ -257,6 +260,7 @@ ml_py_snapshot(const ml_recording *recording, unsigned options)
     release(m.strings, recording->string_count);
     release(m.shared[ML_SHARED_FRAME], recording->frame_count);
     release(m.shared[ML_SHARED_FRAMES], recording->stack_count);
+    release(m.shared[ML_SHARED_FORWARD], recording->string_count);
     for (size_t i = 0; i < ML_WORD_COUNT; i++) {
         Py_XDECREF(m.words[i]);
     }

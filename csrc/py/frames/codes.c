@@ -27,10 +27,8 @@ utf8_put(char *out, Py_UCS4 c)
     return 4;
 }
 
-/* The text of a str, in place if it is ASCII, else in BUFFER of ML_CODES_TEXT_BYTES.
- * PyUnicode_AsUTF8 would allocate and keep a copy in the object. */
-static ml_slice
-unicode_text(PyObject *string, char *buffer)
+ml_slice
+ml_codes_unicode(PyObject *string, char buffer[ML_CODES_TEXT_BYTES])
 {
 #if PY_VERSION_HEX < 0x030c0000
     if (!PyUnicode_IS_READY(string)) {
@@ -57,8 +55,8 @@ ml_code_text
 ml_codes_text(const PyCodeObject *code, ml_codes_buffers *buffers, bool with_lines)
 {
     ml_code_text text = {
-        .name = unicode_text(code->co_name, buffers->name),
-        .filename = unicode_text(code->co_filename, buffers->filename),
+        .name = ml_codes_unicode(code->co_name, buffers->name),
+        .filename = ml_codes_unicode(code->co_filename, buffers->filename),
         .firstlineno = code->co_firstlineno,
     };
     if (with_lines) {

@@ -20,6 +20,10 @@
 /* Names that are not ASCII are transcoded; longer ones are cut. */
 #define ML_CODES_TEXT_BYTES 4096
 
+/* The text of a str, in place if it is ASCII, else in BUFFER.  PyUnicode_AsUTF8 would
+ * allocate and keep a copy in the object. */
+ml_slice ml_codes_unicode(PyObject *string, char buffer[ML_CODES_TEXT_BYTES]);
+
 typedef struct ml_codes_buffers {
     char name[ML_CODES_TEXT_BYTES];
     char filename[ML_CODES_TEXT_BYTES];

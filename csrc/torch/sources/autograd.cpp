@@ -9,11 +9,14 @@
  * (tests/native/test_hot_path_symbols.py).  Also, autograd's headers, the only ones with
  * a Node's layout, take longer to compile than the rest of the bridge. */
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <typeinfo>
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #if __has_include(<torch/csrc/autograd/node.h>)
 #include <torch/csrc/autograd/node.h>
 #else
@@ -45,10 +48,37 @@ own_thread() noexcept
     return own_number;
 }
 
+/* torch's class of the same place, whose header needs pybind11. */
+struct python_anomaly : torch::autograd::AnomalyMetadata {
+    const void *dict;
+};
+
+/* Node::metadata() would make what is not there, and take the GIL. */
+struct open_node : torch::autograd::Node {
+    static const torch::autograd::AnomalyMetadata *
+    anomaly(const torch::autograd::Node &node) noexcept
+    {
+        return (node.*(&open_node::anomaly_metadata_)).get();
+    }
+};
+
+/* The dict in which torch keeps the traceback of NODE's forward; NULL without anomaly
+ * mode. */
+const void *
+anomaly_of(const torch::autograd::Node &node) noexcept
+{
+    const torch::autograd::AnomalyMetadata *kept = open_node::anomaly(node);
+    if (kept == nullptr || std::strcmp(typeid(*kept).name(),
+                                       "N5torch8autograd17PyAnomalyMetadataE") != 0) {
+        return nullptr;
+    }
+    return static_cast<const python_anomaly *>(kept)->dict;
+}
+
 } // namespace
 
 extern "C" void
-ml_autograd_fill(ml_event *event, const char **type) noexcept
+ml_autograd_fill(ml_event *event, ml_event_text *text) noexcept
 {
     const auto node = torch::autograd::get_current_node();
     if (node == nullptr) {
@@ -56,7 +86,8 @@ ml_autograd_fill(ml_event *event, const char **type) noexcept
         return;
     }
     event->flags |= ML_EVENT_BACKWARD;
-    *type = typeid(*node).name();
+    text->node = typeid(*node).name();
+    text->anomaly = anomaly_of(*node);
     set_numbers(event, node->thread_id(), node->sequence_nr());
     /* Off in most backward passes.  A checkpoint's recomputation has it on, and so does
      * a pass that will be differentiated again. */

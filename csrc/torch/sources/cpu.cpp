@@ -54,9 +54,9 @@ subtract_bytes(uint64_t bytes) noexcept
     live_count.fetch_sub(1, std::memory_order_relaxed);
 }
 
-/* NODE: receives the type of the running autograd node. */
+/* TEXT: receives what is known of the running autograd node. */
 ml_event
-new_event(ml_action action, uint64_t addr, uint64_t size, const char **node) noexcept
+new_event(ml_action action, uint64_t addr, uint64_t size, ml_event_text *text) noexcept
 {
     ml_event event{};
     event.action = static_cast<uint8_t>(action);
@@ -65,7 +65,7 @@ new_event(ml_action action, uint64_t addr, uint64_t size, const char **node) noe
     event.block_bytes = size;
     event.flags = ML_EVENT_BLOCK_KNOWN;
     event.time = static_cast<uint64_t>(c10::getApproximateTime());
-    ml_autograd_fill(&event, node);
+    ml_autograd_fill(&event, text);
     return event;
 }
 
@@ -79,7 +79,7 @@ record_free(const ml_cpu_node *node) noexcept
     ml_event_text text{};
     ml_event event =
         new_event(ML_ACTION_FREE_REQUESTED, node->addr.load(std::memory_order_relaxed),
-                  node->size.load(std::memory_order_relaxed), &text.node);
+                  node->size.load(std::memory_order_relaxed), &text);
     event.origin_stack = node->stack.load(std::memory_order_relaxed);
     bound_api->record(&source, 0, &event, &text);
     event.action = ML_ACTION_FREE_COMPLETED;
@@ -159,7 +159,7 @@ wrapper::track(c10::DataPtr data, size_t bytes) noexcept
     /* Recorded after the node is in the table: a walk that starts in between sees the
      * allocation at least once. */
     ml_event_text text{};
-    ml_event event = new_event(ML_ACTION_ALLOC, addr, bytes, &text.node);
+    ml_event event = new_event(ML_ACTION_ALLOC, addr, bytes, &text);
     node->stack.store(bound_api->record(&source, 0, &event, &text),
                       std::memory_order_relaxed);
     const c10::Device device = data.device();

@@ -164,7 +164,7 @@ ml_tracker_call(const TraceEntry &entry) noexcept
     set_internal(text, entry, 0);
     text.compiled = compiled.name;
     text.compiled_bytes = compiled.bytes;
-    ml_autograd_fill(&event, &text.node);
+    ml_autograd_fill(&event, &text);
     bound_api->record(bound_source, device_of(entry), &event, &text);
 }
 

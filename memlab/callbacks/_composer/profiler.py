@@ -179,7 +179,8 @@ class Profiler(Callback):
         timeline = self._remote(torch_prof_memory_remote_file_name)
         for handler in self.trace_handlers:
             for name in ("remote_file_name", "merged_trace_remote_file_name"):
-                if getattr(handler, name, None):
+                # A stand-in of a handler has anything there.
+                if isinstance(getattr(handler, name, None), str):
                     setattr(handler, name, self._remote(getattr(handler, name)))
 
         needed = {

@@ -197,7 +197,8 @@ ml_journal_define(ml_journal *journal, ml_journal_lane *lane, const ml_event *ev
            define_string(journal, lane, event->metadata) &&
            define_string(journal, lane, event->node) &&
            define_string(journal, lane, event->internal) &&
-           define_string(journal, lane, event->compiled);
+           define_string(journal, lane, event->compiled) &&
+           define_string(journal, lane, ml_event_forward(event));
 }
 
 /* ---- Off the hot path ---- */

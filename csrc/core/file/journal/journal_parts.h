@@ -144,7 +144,7 @@ ml_journal_defined(const ml_journal *journal, const ml_journal_lane *lane,
                    const ml_event *event)
 {
     const ml_stacks *stacks = journal->stacks;
-    return (event->metadata | event->internal | event->compiled) == 0 &&
+    return (event->metadata | event->internal | event->compiled | event->other) == 0 &&
            event->stack < stacks->nodes.limit &&
            event->origin_stack < stacks->nodes.limit &&
            event->node < stacks->strings.limit &&

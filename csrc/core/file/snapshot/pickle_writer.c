@@ -28,7 +28,7 @@ typedef struct writer {
     void *sink_context;
     unsigned char *buffer; /* owned */
     size_t used;           /* bytes */
-    uint32_t *shared[2];   /* memo index + 1 by enum ml_shared and id; owned */
+    uint32_t *shared[ML_SHARED_COUNT]; /* memo index + 1 by kind and id; owned */
     uint32_t *strings;     /* memo index + 1 by string; owned */
     uint32_t words[ML_WORD_COUNT];
     uint32_t memo_count;
@@ -300,8 +300,10 @@ write_all(writer *w, unsigned options)
         ml_alloc_zeroed(recording->frame_count, sizeof(uint32_t));
     w->shared[ML_SHARED_FRAMES] =
         ml_alloc_zeroed(recording->stack_count, sizeof(uint32_t));
+    w->shared[ML_SHARED_FORWARD] =
+        ml_alloc_zeroed(recording->string_count, sizeof(uint32_t));
     if (w->buffer == NULL || w->strings == NULL || w->shared[0] == NULL ||
-        w->shared[1] == NULL) {
+        w->shared[1] == NULL || w->shared[2] == NULL) {
         return ML_ENOMEM;
     }
     put_opcode(w, (char)0x80);
@@ -338,6 +340,7 @@ ml_pickle_write(const ml_recording *recording, unsigned options, ml_sink sink,
     ml_free(w->strings);
     ml_free(w->shared[0]);
     ml_free(w->shared[1]);
+    ml_free(w->shared[2]);
     ml_free(w);
     return error;
 }

@@ -78,7 +78,7 @@ read_event_column(ml_reader *r, unsigned word, ml_value value, ml_event *event)
 
 static int
 read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
-                 unsigned *seen)
+                 uint32_t *forward, unsigned *seen)
 {
     switch (word) {
     case ML_WORD_ACTION:
@@ -115,6 +115,9 @@ read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
         event->flags |= ML_EVENT_CONTEXT;
         return ml_snapshot_tables_stack(&r->tables, value, ML_UNREAD_EVENT_FRAMES,
                                         &event->stack);
+    case ML_WORD_FORWARD_FRAMES:
+        return ml_snapshot_tables_texts(&r->tables, value, ML_UNREAD_EVENT_FORWARD_FRAMES,
+                                        forward);
     default:
         return read_event_column(r, word, value, event);
     }
@@ -127,11 +130,12 @@ read_event(ml_reader *r, ml_value value, ml_event *event)
 {
     const ml_array *dict = ml_reader_dict(r, value, ML_UNREAD_EVENT);
     unsigned seen = 0;
+    uint32_t forward = 0;
     int error = 0;
     event->time = NO_TIME;
     for (uint32_t i = 0; dict != NULL && error == 0 && i < dict->count; i += 2) {
         unsigned word = ml_snapshot_tables_word(&r->tables, dict->items[i]);
-        error = read_event_field(r, word, dict->items[i + 1], event, &seen);
+        error = read_event_field(r, word, dict->items[i + 1], event, &forward, &seen);
     }
     if (event->action == ML_ACTION_OOM && event->addr > ML_SIZE_MOST) {
         /* Not an address but the device's free bytes. */
@@ -146,6 +150,9 @@ read_event(ml_reader *r, ml_value value, ml_event *event)
     }
     if (seen != SEEN_ALL) {
         event->action = ML_ACTION_OTHER;
+    }
+    if (event->action != ML_ACTION_OTHER) {
+        event->other = forward;
     }
     return error;
 }

@@ -143,6 +143,67 @@ ml_snapshot_tables_string(ml_snapshot_tables *tables, ml_value value,
     return 0;
 }
 
+/* The bytes of LIST's texts, with those between; SIZE_MAX: not all are texts. */
+static size_t
+texts_length(const ml_array *list)
+{
+    size_t length = list->count != 0 ? list->count - 1 : 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (!ml_value_is(list->items[i], ML_VALUE_STRING)) {
+            return SIZE_MAX;
+        }
+        length += ml_value_as_text(list->items[i])->length;
+    }
+    return length;
+}
+
+static int
+join_texts(ml_snapshot_tables *tables, const ml_array *list, size_t length,
+           uint32_t *id)
+{
+    char *joined = ml_alloc(length + 1);
+    if (joined == NULL) {
+        return ML_ENOMEM;
+    }
+    size_t used = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        const ml_text *text = ml_value_as_text(list->items[i]);
+        memcpy(joined + used, text->bytes, text->length);
+        used += text->length;
+        joined[used++] = '\0';
+    }
+    int error = ml_interner_string(&tables->interner, joined, length, id);
+    ml_free(joined);
+    return error;
+}
+
+int
+ml_snapshot_tables_texts(ml_snapshot_tables *tables, ml_value value,
+                         enum ml_unread what, uint32_t *id)
+{
+    *id = 0;
+    size_t length = ml_value_is(value, ML_VALUE_LIST)
+                        ? texts_length(ml_value_as_array(value))
+                        : SIZE_MAX;
+    if (length == SIZE_MAX) {
+        ml_snapshot_tables_lose(tables, what);
+        return 0;
+    }
+    const ml_array *list = ml_value_as_array(value);
+    uint32_t *made = &tables->made[list->node.id];
+    if (*made == 0 && length != 0) {
+        uint32_t found;
+        int error = ml_tree_charge(tables->tree, length + ENTRY_BYTES);
+        error = error == 0 ? join_texts(tables, list, length, &found) : error;
+        if (error != 0) {
+            return error;
+        }
+        *made = found + 1;
+    }
+    *id = *made != 0 ? *made - 1 : 0;
+    return 0;
+}
+
 /* torch writes 2**64-1 as the line of a frame without one. */
 static int64_t
 read_line(ml_snapshot_tables *tables, ml_value value)

@@ -5,7 +5,25 @@
  * accept no such sizes; larger sums and rounded sizes become the largest. */
 #include "file/snapshot/torch_schema_parts.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/base.h"
+
+/* An allocation. */
+typedef struct birth {
+    uint64_t addr;
+    size_t index;
+    uint32_t forward; /* string id; 0: none */
+} birth;
+
+/* A device while it is written. */
+typedef struct device_walk {
+    const ml_recording *recording;
+    size_t index;
+    birth *births; /* owned; by address, then in time; none without anomaly mode */
+    size_t birth_count;
+} device_walk;
 
 const char *
 ml_word_text(unsigned word)
@@ -71,8 +89,101 @@ put_frames(ml_builder *to, const ml_recording *recording, uint32_t stack)
     to->keep(to, ML_SHARED_FRAMES, stack);
 }
 
+/* The traceback ID as a list of its entries; torch writes no empty one. */
 static void
-put_block(ml_builder *to, const ml_recording *recording, const ml_block *block)
+put_forward(ml_builder *to, const ml_recording *recording, uint32_t id)
+{
+    if (id == 0) {
+        return;
+    }
+    to->word(to, ML_WORD_FORWARD_FRAMES);
+    if (to->recall(to, ML_SHARED_FORWARD, id)) {
+        return;
+    }
+    const ml_string *string = &recording->strings[id];
+    to->open(to, ML_VALUE_LIST);
+    for (size_t at = 0; at < string->length;) {
+        const char *start = string->bytes + at;
+        const char *zero = memchr(start, '\0', string->length - at);
+        size_t length = zero != NULL ? (size_t)(zero - start) : string->length - at;
+        to->text(to, start, length);
+        at += length + 1;
+    }
+    to->close(to);
+    to->keep(to, ML_SHARED_FORWARD, id);
+}
+
+static int
+compare_births(const void *a, const void *b)
+{
+    const birth *first = a;
+    const birth *second = b;
+    return first->addr != second->addr ? (first->addr > second->addr ? 1 : -1)
+                                       : (first->index > second->index) -
+                                             (first->index < second->index);
+}
+
+static bool
+has_forwards(const ml_device_trace *device)
+{
+    for (size_t i = 0; i < device->event_count; i += ML_EVENTS_CHUNK) {
+        if (ml_events_most(&device->events, device->event_count, i,
+                           ML_EVENT_MEMBER_other) > ML_OTHER_ANNOTATE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Events have the traceback of their moment; blocks have that of their allocation. */
+static int
+find_births(device_walk *walk)
+{
+    const ml_device_trace *device = &walk->recording->devices[walk->index];
+    if (!has_forwards(device)) {
+        return 0;
+    }
+    walk->births = ml_alloc_zeroed(device->event_count, sizeof(*walk->births));
+    if (walk->births == NULL) {
+        return ML_ENOMEM;
+    }
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &device->events,
+                         ML_EVENT_BIT(action) | ML_EVENT_BIT(addr) |
+                             ML_EVENT_BIT(other));
+    for (size_t i = 0; i < device->event_count; i++) {
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
+        if (event->action == ML_ACTION_ALLOC) {
+            walk->births[walk->birth_count++] =
+                (birth){event->addr, i, ml_event_forward(event)};
+        }
+    }
+    qsort(walk->births, walk->birth_count, sizeof(*walk->births), compare_births);
+    return 0;
+}
+
+/* The traceback of the last allocation at ADDR. */
+static uint32_t
+forward_at(const device_walk *walk, uint64_t addr)
+{
+    size_t low = 0;
+    size_t high = walk->birth_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (walk->births[middle].addr <= addr) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low != 0 && walk->births[low - 1].addr == addr
+               ? walk->births[low - 1].forward
+               : 0;
+}
+
+static void
+put_block(ml_builder *to, const device_walk *walk, const ml_block *block)
 {
     static const enum ml_word states[] = {
         [ML_BLOCK_INACTIVE] = ML_WORD_INACTIVE,
@@ -83,17 +194,20 @@ put_block(ml_builder *to, const ml_recording *recording, const ml_block *block)
     ml_put_size(to, ML_WORD_SIZE, block->size);
     ml_put_size(to, ML_WORD_REQUESTED_SIZE, block->requested);
     ml_put_word(to, ML_WORD_STATE, states[block->state]);
-    put_frames(to, recording, block->stack);
+    put_frames(to, walk->recording, block->stack);
+    if (block->state != ML_BLOCK_INACTIVE) {
+        put_forward(to, walk->recording, forward_at(walk, block->addr));
+    }
     to->close(to);
 }
 
 static void
-put_segment(ml_builder *to, const ml_recording *recording, size_t device_index,
-            const ml_segment *segment)
+put_segment(ml_builder *to, const device_walk *walk, const ml_segment *segment)
 {
-    const ml_device_trace *device = &recording->devices[device_index];
+    const ml_recording *recording = walk->recording;
+    const ml_device_trace *device = &recording->devices[walk->index];
     to->open(to, ML_VALUE_DICT);
-    ml_put_number(to, ML_WORD_DEVICE, device_index);
+    ml_put_number(to, ML_WORD_DEVICE, walk->index);
     ml_put_number(to, ML_WORD_ADDRESS, segment->addr);
     ml_put_size(to, ML_WORD_TOTAL_SIZE, segment->total);
     ml_put_size(to, ML_WORD_ALLOCATED_SIZE, segment->allocated);
@@ -110,7 +224,7 @@ put_segment(ml_builder *to, const ml_recording *recording, size_t device_index,
     }
     ml_put_list(to, ML_WORD_BLOCKS);
     for (size_t i = 0; i < segment->block_count; i++) {
-        put_block(to, recording, &device->blocks[segment->first_block + i]);
+        put_block(to, walk, &device->blocks[segment->first_block + i]);
     }
     to->close(to);
     if (segment->stack != 0) {
@@ -153,6 +267,7 @@ put_event(ml_builder *to, const ml_recording *recording, const ml_event *event)
     }
     if (event->stack != 0 || (event->flags & ML_EVENT_CONTEXT) != 0) {
         put_frames(to, recording, event->stack);
+        put_forward(to, recording, ml_event_forward(event));
     }
     to->close(to);
 }
@@ -213,9 +328,12 @@ put_memory(ml_builder *to, const ml_recording *recording, unsigned options)
     ml_put_list(to, ML_WORD_SEGMENTS);
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *device = &recording->devices[d];
+        device_walk walk = {.recording = recording, .index = d};
+        to->error = to->error == 0 ? find_births(&walk) : to->error;
         for (size_t i = 0; i < device->segment_count && to->error == 0; i++) {
-            put_segment(to, recording, d, &device->segments[i]);
+            put_segment(to, &walk, &device->segments[i]);
         }
+        ml_free(walk.births);
     }
     to->close(to);
     ml_put_list(to, ML_WORD_DEVICE_TRACES);

@@ -34,6 +34,7 @@
     XX(SEGMENT_POOL_ID, "segment_pool_id") \
     XX(IS_EXPANDABLE, "is_expandable") \
     XX(FRAMES, "frames") \
+    XX(FORWARD_FRAMES, "forward_frames") \
     XX(BLOCKS, "blocks") \
     XX(SMALL, "small") \
     XX(LARGE, "large") \
@@ -126,7 +127,9 @@ const char *ml_word_text(unsigned word);
 /* Objects that are made once and referred to again. */
 enum ml_shared {
     ML_SHARED_FRAME,
-    ML_SHARED_FRAMES
+    ML_SHARED_FRAMES,
+    ML_SHARED_FORWARD, /* by the id of its string */
+    ML_SHARED_COUNT
 };
 
 /* Makes values one after another.  Between open and close of a container they become
