@@ -71,6 +71,26 @@ def test_what_is_no_command_is_told_what_was_meant(word, said, tmp_path):
     assert said in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("run --phantm rtx4090 train.py", "run: error: --phantm is no option; did you mean --phantom?"),
+        ("fit --gup=l4 train.py", "fit: error: --gup is no option; did you mean --gpu?"),
+        ("report --jsno out", "report: error: --jsno is no option; did you mean --json?"),
+        ("report --zzzzz out", "report: error: --zzzzz is no option\n"),
+        ("report one two", "report: error: 'two' is one argument too many"),
+    ],
+)
+def test_what_is_no_option_is_told_by_its_command(words, said, capsys):
+    from memlab._cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main.parse(words.split())
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert said in told and told.startswith("usage: memlab")
+
+
 def test_a_program_that_wants_a_gpu_is_told_of_the_phantom(tmp_path):
     from memlab._native import devices
 
