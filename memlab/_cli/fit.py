@@ -21,7 +21,7 @@ def add(commands):
         usage="memlab fit [options] [-m] [python] program arguments...",
         description="Runs the program, unchanged, on the phantom device until its peaks "
         "stop rising, and says whether it fits.  The phantom device stands in for a GPU and "
-        "computes nothing.  Exit status: 0 it fits, 3 it does not fit, 1 the program or "
+        "computes only small results.  Exit status: 0 it fits, 3 it does not fit, 1 the program or "
         "memlab failed, 2 wrong usage.",
     )
     command.set_defaults(command="fit", run=run, wrong_usage=command.error)

@@ -14,8 +14,8 @@ def add_device(command):
     command.add_argument(
         "--phantom",
         metavar="GPU",
-        help="run on the phantom device, a stand-in for a GPU that computes nothing. "
-        "--phantom: the GPU that MEMLAB_PHANTOM_GPU names, else an h200; --phantom GPU: "
+        help="run on the phantom device, a stand-in for a GPU that computes only small "
+        "results. --phantom: the GPU that MEMLAB_PHANTOM_GPU names, else an h200; --phantom GPU: "
         "another one (memlab phantom --list names them); --phantom=auto: only without a "
         "GPU. MEMLAB_PHANTOM_MEMORY, for example 24GiB, is the memory of each, "
         "MEMLAB_PHANTOM_DEVICES their number",

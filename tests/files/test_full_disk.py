@@ -467,4 +467,5 @@ def test_an_allocation_that_fails_alone(name, no_memory, tmp_path):
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     right = {"0 ", f"1 memlab: {_guard._NO_MEMORY}\n"}
-    assert set(told) <= right and sum(told.values()) > 100, told
+    # CPython 3.14 allocates less than 3.11.
+    assert set(told) <= right and sum(told.values()) > 50, told

@@ -404,6 +404,8 @@ if how == "fork":
         upload.send(path, uris[0] + "-child")
         sys.exit(7)
     assert os.waitpid(child, 0)[1] == 7 << 8
+if how == "hang":
+    sys.stdin.read()  # until the store has been asked
 print("trained", flush=True)
 if how == "raise":
     raise KeyError("the program's own")
@@ -414,6 +416,7 @@ def start(how, file, patience, *uris):
     program = PROGRAM.format(tests=str(Path(__file__).parent))
     return subprocess.Popen(
         [sys.executable, "-W", "always", "-c", program, how, file, str(patience), *uris],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -446,7 +449,9 @@ def test_a_store_that_hangs_does_not_keep_the_program(server, file):
     assert upload._EXIT_SECONDS == 5.0
     server.faults["put"] = "stuck"
     uris = [server.uri("b/1"), server.uri("b/2")]
-    status, err = ended(start("hang", file, 0.1, *uris))
+    process = start("hang", file, 0.1, *uris)
+    assert server.hanging.wait(PATIENCE)
+    status, err = ended(process)
     assert status == 0
     assert err.count(f"still on this machine: {file}, {file}") == 1
     (key,) = server.objects
