@@ -75,24 +75,29 @@ write_bits(const uint64_t *values, size_t count, uint64_t least, unsigned shift,
 {
     uint64_t word = 0;
     unsigned filled = 0;
-    /* Two at once where a word has both. */
-    size_t each = bits <= ML_EVENT_PAIR_BITS ? 2 : 1;
-    for (size_t i = 0; i < count; i += each) {
-        uint64_t value = (values[i] - least) >> shift;
-        unsigned taken = bits;
-        if (each == 2 && i + 1 < count) {
-            value |= (values[i + 1] - least) >> shift << bits;
-            taken += bits;
-        }
-        word |= value << filled;
-        filled += taken;
-        if (filled >= 64) {
-            memcpy(out, &word, sizeof(word));
-            out += sizeof(word);
-            filled -= 64;
-            word = value >> (taken - filled);
+    size_t i = 0;
+#define PUT(value, taken) \
+    do { \
+        uint64_t bits_ = (value); \
+        word |= bits_ << filled; \
+        filled += (taken); \
+        if (filled >= 64) { \
+            memcpy(out, &word, sizeof(word)); \
+            out += sizeof(word); \
+            filled -= 64; \
+            word = bits_ >> ((taken)-filled); \
+        } \
+    } while (0)
+    if (bits <= ML_EVENT_PAIR_BITS) {
+        for (; i + 1 < count; i += 2) {
+            PUT((values[i] - least) >> shift | (values[i + 1] - least) >> shift << bits,
+                2 * bits);
         }
     }
+    for (; i < count; i++) {
+        PUT((values[i] - least) >> shift, bits);
+    }
+#undef PUT
     memcpy(out, &word, (filled + 7) / 8);
 }
 
