@@ -17,6 +17,23 @@ _Static_assert(0 ML_EVENT_MEMBERS(XX) + PADDING == sizeof(ml_event),
 
 /* ---- A chunk ---- */
 
+/* Sets TO, an expression in I, to the COUNT values of COLUMN: two at once where a word has
+ * both. */
+#define READ_COLUMN(column, bytes, count, type, to) \
+    do { \
+        size_t i = 0; \
+        while ((column).bits <= ML_EVENT_PAIR_BITS && i + 1 < (count)) { \
+            uint64_t pair = ml_event_column_word((column), (bytes), i); \
+            (to) = (type)ml_event_column_first((column), pair); \
+            i++; \
+            (to) = (type)ml_event_column_first((column), pair >> (column).bits); \
+            i++; \
+        } \
+        for (; i < (count); i++) { \
+            (to) = (type)ml_event_column_value((column), (bytes), i); \
+        } \
+    } while (0)
+
 /* Reads the MEMBERS of its events.  OUT has those of BEFORE (NULL: nothing): members
  * that are equal in all events of both stay. */
 static void
@@ -32,9 +49,7 @@ read_chunk(const ml_event_chunk *chunk, const ml_event_chunk *before, uint32_t m
             before != NULL ? &before->columns[ML_EVENT_MEMBER_##name] : NULL; \
         if (column.bits != 0) { \
             const uint8_t *bytes = chunk->bytes + column.at; \
-            for (size_t i = 0; i < count; i++) { \
-                out[i].member = (type)ml_event_column_value(column, bytes, i); \
-            } \
+            READ_COLUMN(column, bytes, count, type, out[i].member); \
         } \
         else if (last == NULL || last->bits != 0 || last->base != column.base) { \
             for (size_t i = 0; i < count; i++) { \
@@ -60,17 +75,29 @@ write_bits(const uint64_t *values, size_t count, uint64_t least, unsigned shift,
 {
     uint64_t word = 0;
     unsigned filled = 0;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t value = (values[i] - least) >> shift;
-        word |= value << filled;
-        filled += bits;
-        if (filled >= 64) {
-            memcpy(out, &word, sizeof(word));
-            out += sizeof(word);
-            filled -= 64;
-            word = value >> (bits - filled);
+    size_t i = 0;
+#define PUT(value, taken) \
+    do { \
+        uint64_t bits_ = (value); \
+        word |= bits_ << filled; \
+        filled += (taken); \
+        if (filled >= 64) { \
+            memcpy(out, &word, sizeof(word)); \
+            out += sizeof(word); \
+            filled -= 64; \
+            word = bits_ >> ((taken)-filled); \
+        } \
+    } while (0)
+    if (bits <= ML_EVENT_PAIR_BITS) {
+        for (; i + 1 < count; i += 2) {
+            PUT((values[i] - least) >> shift | (values[i + 1] - least) >> shift << bits,
+                2 * bits);
         }
     }
+    for (; i < count; i++) {
+        PUT((values[i] - least) >> shift, bits);
+    }
+#undef PUT
     memcpy(out, &word, (filled + 7) / 8);
 }
 
@@ -389,9 +416,7 @@ ml_events_get_column(const ml_events *events, size_t count, size_t first,
         }
         return left;
     }
-    for (size_t i = 0; i < left; i++) {
-        values[i] = ml_event_column_value(column, bytes, i);
-    }
+    READ_COLUMN(column, bytes, left, uint64_t, values[i]);
     return left;
 }
 

@@ -64,15 +64,31 @@ void ml_events_free(ml_events *events);
 #error "columns of events are read as little-endian words"
 #endif
 
-/* BYTES belong to COLUMN. */
+/* The word of COLUMN's BYTES that begins with value I, and has all bits of it; of columns up
+ * to ML_EVENT_PAIR_BITS also all of the next one. */
 static inline uint64_t
-ml_event_column_value(ml_event_column_bits column, const uint8_t *bytes, size_t i)
+ml_event_column_word(ml_event_column_bits column, const uint8_t *bytes, size_t i)
 {
     size_t bit = i * column.bits;
     uint64_t word;
     memcpy(&word, bytes + (bit >> 3), sizeof(word));
-    word = word >> (bit & 7) & UINT64_MAX >> column.drop;
-    return column.base + (word << column.shift);
+    return word >> (bit & 7);
+}
+
+#define ML_EVENT_PAIR_BITS 28
+
+/* The value that WORD begins with. */
+static inline uint64_t
+ml_event_column_first(ml_event_column_bits column, uint64_t word)
+{
+    return column.base + ((word & UINT64_MAX >> column.drop) << column.shift);
+}
+
+/* BYTES belong to COLUMN. */
+static inline uint64_t
+ml_event_column_value(ml_event_column_bits column, const uint8_t *bytes, size_t i)
+{
+    return ml_event_column_first(column, ml_event_column_word(column, bytes, i));
 }
 
 static inline uint64_t

@@ -22,21 +22,29 @@ typedef struct adoption {
 
 /* ---- What is wanted ---- */
 
-/* A table read from a file has gaps. */
-static void
-want_stack(adoption *of, uint32_t id)
+static inline void
+want(id_map *map, uint64_t id)
 {
-    if (id != 0 && id < of->stack_map.count && of->stack_map.ids[id] == 0) {
-        const ml_stack_node *node = node_at(of->stacks, id);
-        of->stack_map.ids[id] = node->code != 0 || node->fingerprint != 0;
+    if (id < map->count) {
+        map->ids[id] = 1;
     }
 }
 
+/* Drops what the tables do not have: one read from a file has gaps, and no table has 0. */
 static void
-want_string(adoption *of, uint32_t id)
+drop_unknown(adoption *of)
 {
-    if (id != 0 && id < of->string_map.count && of->string_map.ids[id] == 0) {
-        of->string_map.ids[id] = string_at(of->stacks, id)->length > 0;
+    for (size_t id = 0; id < of->stack_map.count; id++) {
+        if (id == 0 || of->stack_map.ids[id] == 0) {
+            of->stack_map.ids[id] = 0;
+            continue;
+        }
+        const ml_stack_node *node = node_at(of->stacks, (uint32_t)id);
+        of->stack_map.ids[id] = node->code != 0 || node->fingerprint != 0;
+    }
+    for (size_t id = 0; id < of->string_map.count; id++) {
+        of->string_map.ids[id] = id != 0 && of->string_map.ids[id] != 0 &&
+                                 string_at(of->stacks, (uint32_t)id)->length > 0;
     }
 }
 
@@ -52,8 +60,7 @@ get_ids(const ml_device_trace *trace, size_t first, unsigned member,
 }
 
 static void
-want_ids(adoption *of, const ml_device_trace *trace, unsigned member,
-         void (*want)(adoption *of, uint32_t id))
+want_ids(id_map *map, const ml_device_trace *trace, unsigned member)
 {
     uint64_t ids[ML_EVENTS_CHUNK];
     uint64_t last = 0;
@@ -62,7 +69,7 @@ want_ids(adoption *of, const ml_device_trace *trace, unsigned member,
         for (size_t k = 0; k < count; k++) {
             if (ids[k] != last) {
                 last = ids[k];
-                want(of, (uint32_t)last);
+                want(map, last);
             }
         }
     }
@@ -91,7 +98,7 @@ want_forwards(adoption *of, const ml_device_trace *trace)
     for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
         size_t count = get_forwards(trace, i, ids);
         for (size_t k = 0; k < count; k++) {
-            want_string(of, (uint32_t)ids[k]);
+            want(&of->string_map, ids[k]);
         }
     }
 }
@@ -99,22 +106,22 @@ want_forwards(adoption *of, const ml_device_trace *trace)
 static void
 want_all(adoption *of, const ml_device_trace *trace, bool tags)
 {
-    want_ids(of, trace, ML_EVENT_MEMBER_stack, want_stack);
-    want_ids(of, trace, ML_EVENT_MEMBER_origin_stack, want_stack);
-    want_ids(of, trace, ML_EVENT_MEMBER_metadata, want_string);
-    want_ids(of, trace, ML_EVENT_MEMBER_node, want_string);
-    want_ids(of, trace, ML_EVENT_MEMBER_internal, want_string);
-    want_ids(of, trace, ML_EVENT_MEMBER_compiled, want_string);
+    want_ids(&of->stack_map, trace, ML_EVENT_MEMBER_stack);
+    want_ids(&of->stack_map, trace, ML_EVENT_MEMBER_origin_stack);
+    want_ids(&of->string_map, trace, ML_EVENT_MEMBER_metadata);
+    want_ids(&of->string_map, trace, ML_EVENT_MEMBER_node);
+    want_ids(&of->string_map, trace, ML_EVENT_MEMBER_internal);
+    want_ids(&of->string_map, trace, ML_EVENT_MEMBER_compiled);
     want_forwards(of, trace);
     for (size_t i = 0; i < trace->segment_count; i++) {
-        want_stack(of, trace->segments[i].stack);
+        want(&of->stack_map, trace->segments[i].stack);
     }
     for (size_t i = 0; i < trace->block_count; i++) {
-        want_stack(of, trace->blocks[i].stack);
+        want(&of->stack_map, trace->blocks[i].stack);
     }
     for (size_t i = 0; tags && i < trace->tag_count; i++) {
-        want_string(of, trace->tags[i].name);
-        want_string(of, trace->tags[i].module);
+        want(&of->string_map, trace->tags[i].name);
+        want(&of->string_map, trace->tags[i].module);
     }
 }
 
@@ -158,15 +165,18 @@ adopt_string(adoption *of, ml_device_trace *trace, uint32_t *id)
     return result;
 }
 
-/* LOST: of the COUNT events from FIRST on, whether the stack was lost now. */
+/* Flags those of the COUNT events from FIRST on whose stack is lost now. */
 static int
-flag_lost(ml_device_trace *trace, size_t first, size_t count, const bool *lost)
+flag_lost(const adoption *of, ml_device_trace *trace, size_t first, size_t count)
 {
+    uint64_t ids[ML_EVENTS_CHUNK];
     uint64_t flags[ML_EVENTS_CHUNK];
+    get_ids(trace, first, ML_EVENT_MEMBER_stack, ids);
     ml_events_get_column(&trace->events, trace->event_count, first,
                          ML_EVENT_MEMBER_flags, flags);
     for (size_t k = 0; k < count; k++) {
-        flags[k] |= lost[k] ? ML_EVENT_STACK_LOST : 0;
+        bool lost = ids[k] != 0 && adopted(&of->stack_map, (uint32_t)ids[k]) == 0;
+        flags[k] |= lost ? ML_EVENT_STACK_LOST : 0;
     }
     return ml_events_set_column(&trace->events, count, first, ML_EVENT_MEMBER_flags,
                                 flags);
@@ -176,21 +186,20 @@ static int
 adopt_stacks(const adoption *of, ml_device_trace *trace, size_t first, unsigned member)
 {
     uint64_t ids[ML_EVENTS_CHUNK];
-    bool lost[ML_EVENTS_CHUNK];
     bool any_lost = false;
-    bool changed = false;
+    uint64_t changed = 0; /* bits */
     size_t count = get_ids(trace, first, member, ids);
     for (size_t k = 0; k < count; k++) {
-        uint32_t id = adopted(&of->stack_map, (uint32_t)ids[k]);
-        lost[k] = ids[k] != 0 && id == 0;
-        any_lost = any_lost || lost[k];
-        changed = changed || id != ids[k];
+        uint64_t id = adopted(&of->stack_map, (uint32_t)ids[k]);
+        any_lost |= (ids[k] != 0) & (id == 0);
+        changed |= id ^ ids[k];
         ids[k] = id;
     }
-    int result =
-        changed ? ml_events_set_column(&trace->events, count, first, member, ids) : 0;
-    return result == 0 && any_lost && member == ML_EVENT_MEMBER_stack
-               ? flag_lost(trace, first, count, lost)
+    int result = any_lost && member == ML_EVENT_MEMBER_stack
+                     ? flag_lost(of, trace, first, count)
+                     : 0;
+    return result == 0 && changed != 0
+               ? ml_events_set_column(&trace->events, count, first, member, ids)
                : result;
 }
 
@@ -285,6 +294,7 @@ adopt(adoption *of, const ml_symbolizer *symbolizer, bool tags)
     for (size_t d = 0; d < recording->device_count; d++) {
         want_all(of, &recording->devices[d], tags);
     }
+    drop_unknown(of);
     int result = ml_stacks_resolve(of->stacks, recording, of->stack_map.ids,
                                    of->stack_map.count, symbolizer);
     if (result == 0) {

@@ -90,8 +90,20 @@ mlab_unix_ns(mlab_reader *reader, uint64_t ticks)
 void
 mlab_tell_times(mlab_reader *reader, ml_event *events, size_t count)
 {
+    mlab_line line = {0}; /* a copy: events cannot change it */
+    uint64_t low_ticks = 0, low_ns = 0;
     for (size_t i = 0; i < count; i++) {
+        uint64_t since = events[i].time - low_ticks;
+        if (since < line.ticks) {
+            events[i].time = low_ns + rise_of(&line, since);
+            continue;
+        }
         events[i].time = mlab_unix_ns(reader, events[i].time);
+        if (reader->clock_count >= 2) {
+            line = reader->line;
+            low_ticks = reader->clocks[line.low].ticks;
+            low_ns = reader->clocks[line.low].unix_ns;
+        }
     }
 }
 

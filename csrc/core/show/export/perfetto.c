@@ -6,7 +6,6 @@
 #include "show/export/perfetto.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "show/export/perfetto_notes.h"
@@ -34,70 +33,77 @@ typedef struct device_work {
 
 /* ---- Which allocations are shown ---- */
 
-typedef struct sized {
-    uint64_t bytes;
-    uint32_t row;
-} sized;
+/* The largest come first; among allocations of one size, the earlier ones. */
+#define KEPT (ML_PERFETTO_ALLOCATIONS + 1u)
+#define DIGIT_BITS 16u
+#define DIGITS ((size_t)1 << DIGIT_BITS)
 
-static int
-compare_sized(const void *left, const void *right)
+/* The bytes of the KEPT-th largest of ROWS, which are as many or more; COUNTS has room for DIGITS.  Digit
+ * by digit, from the highest. */
+static uint64_t
+kept_bytes(const ml_lifetimes *rows, uint32_t *counts)
 {
-    const sized *a = left;
-    const sized *b = right;
-    if (a->bytes != b->bytes) {
-        return a->bytes > b->bytes ? -1 : 1;
+    uint64_t found = 0;
+    uint64_t known = 0; /* bits of FOUND */
+    size_t sought = KEPT;
+    for (unsigned shift = 64 - DIGIT_BITS; known != UINT64_MAX; shift -= DIGIT_BITS) {
+        memset(counts, 0, DIGITS * sizeof(*counts));
+        for (size_t i = 0; i < rows->count; i++) {
+            uint64_t bytes = rows->rows[i].bytes;
+            counts[bytes >> shift & (DIGITS - 1)] += (bytes & known) == found;
+        }
+        size_t digit = DIGITS - 1;
+        for (; counts[digit] < sought; digit--) {
+            sought -= counts[digit];
+        }
+        found |= (uint64_t)digit << shift;
+        known |= (uint64_t)(DIGITS - 1) << shift;
     }
-    return a->row < b->row ? -1 : 1;
+    return found;
 }
 
-/* The largest of LIST come first, then the largest of the others. */
-#define KEPT (ML_PERFETTO_ALLOCATIONS + 1u)
-
-/* Returns the length of LIST, which has room for four times KEPT. */
-static size_t
-keep_largest(const ml_lifetimes *rows, sized *list)
+/* Shows the ML_PERFETTO_ALLOCATIONS first of them, where BYTES are those of the next. */
+static void
+show_largest(device_work *w, uint64_t bytes)
 {
-    size_t count = 0;
-    uint64_t enough = 0; /* bytes; smaller allocations are dropped */
+    const ml_lifetimes *rows = w->device.rows.lifetimes;
+    size_t as_large = ML_PERFETTO_ALLOCATIONS;
     for (size_t i = 0; i < rows->count; i++) {
-        if (rows->rows[i].bytes > enough || count < KEPT) {
-            list[count++] = (sized){rows->rows[i].bytes, (uint32_t)i};
-        }
-        if (count == 4 * KEPT) {
-            qsort(list, count, sizeof(*list), compare_sized);
-            count = KEPT;
-            enough = list[KEPT - 1].bytes;
-        }
+        as_large -= rows->rows[i].bytes > bytes;
     }
-    qsort(list, count, sizeof(*list), compare_sized);
-    return count < KEPT ? count : KEPT;
+    for (size_t i = 0; i < rows->count; i++) {
+        bool shown = rows->rows[i].bytes > bytes;
+        if (rows->rows[i].bytes == bytes && as_large > 0) {
+            as_large--;
+            shown = true;
+        }
+        w->lanes[i] = shown ? 0 : NO_LANE;
+    }
 }
 
 static int
 choose(device_work *w)
 {
     const ml_lifetimes *rows = w->device.rows.lifetimes;
-    sized *largest = ml_alloc_zeroed(4 * KEPT, sizeof(*largest));
     w->lanes = ml_alloc_zeroed(rows->count + 1, sizeof(*w->lanes));
-    if (largest == NULL || w->lanes == NULL) {
-        ml_free(largest);
+    if (w->lanes == NULL) {
         return ML_ENOMEM;
     }
     snprintf(w->name, sizeof(w->name), "allocations");
-    if (keep_largest(rows, largest) == KEPT) {
-        for (size_t i = 0; i < rows->count; i++) {
-            w->lanes[i] = NO_LANE;
-        }
-        for (size_t i = 0; i < ML_PERFETTO_ALLOCATIONS; i++) {
-            w->lanes[largest[i].row] = 0;
-        }
-        snprintf(w->name, sizeof(w->name),
-                 "allocations: the %u largest; the other %zu have at most %llu bytes "
-                 "each",
-                 ML_PERFETTO_ALLOCATIONS, rows->count - ML_PERFETTO_ALLOCATIONS,
-                 (unsigned long long)largest[ML_PERFETTO_ALLOCATIONS].bytes);
+    if (rows->count < KEPT) {
+        return 0;
     }
-    ml_free(largest);
+    uint32_t *counts = ml_alloc(DIGITS * sizeof(*counts));
+    if (counts == NULL) {
+        return ML_ENOMEM;
+    }
+    uint64_t bytes = kept_bytes(rows, counts);
+    ml_free(counts);
+    show_largest(w, bytes);
+    snprintf(w->name, sizeof(w->name),
+             "allocations: the %u largest; the other %zu have at most %llu bytes each",
+             ML_PERFETTO_ALLOCATIONS, rows->count - ML_PERFETTO_ALLOCATIONS,
+             (unsigned long long)bytes);
     return 0;
 }
 
@@ -226,23 +232,29 @@ put_events(device_work *w)
     counter allocated = {.track = ml_perfetto_counter(w->trace, w->track, "allocated")};
     counter active = {.track = ml_perfetto_counter(w->trace, w->track, "active")};
     counter reserved = {.track = ml_perfetto_counter(w->trace, w->track, "reserved")};
-    ml_page_walk walk;
-    ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events,
-                         ML_EVENT_BIT(time) | ML_EVENT_BIT(action));
-    w->time = trace->event_count > 0 ? ml_events_time(&trace->events, 0) : 0;
-    ml_page_walk_begin(&walk, &w->device, change, w);
-    for (size_t i = 0; i <= trace->event_count && w->trace->error == 0; i++) {
-        count(w, &allocated, walk.memory.allocated);
-        count(w, &active, walk.memory.active);
-        count(w, &reserved, walk.memory.reserved);
-        if (i < trace->event_count) {
-            const ml_event *event = ml_event_cursor_at(&cursor, i);
-            w->time = event->time > w->time ? event->time : w->time;
-            if (event->action == ML_ACTION_OOM) {
-                put_oom(w, i);
+    uint64_t times[ML_EVENTS_CHUNK];
+    size_t events = trace->event_count;
+    size_t oom = ml_events_find_action(&trace->events, events, 0, ML_ACTION_OOM);
+    ml_lifetimes_walk walk;
+    w->time = events > 0 ? ml_events_time(&trace->events, 0) : 0;
+    ml_lifetimes_walk_begin(&walk, w->device.rows.lifetimes, change, w);
+    for (size_t i = 0; i <= events && w->trace->error == 0; i++) {
+        count(w, &allocated, walk.allocated);
+        count(w, &active, walk.active);
+        count(w, &reserved, walk.reserved);
+        if (i < events) {
+            size_t at = i % ML_EVENTS_CHUNK;
+            if (at == 0) {
+                ml_events_get_column(&trace->events, events, i, ML_EVENT_MEMBER_time,
+                                     times);
             }
-            ml_page_walk_next(&walk);
+            w->time = times[at] > w->time ? times[at] : w->time;
+            if (i == oom) {
+                put_oom(w, i);
+                oom =
+                    ml_events_find_action(&trace->events, events, i + 1, ML_ACTION_OOM);
+            }
+            ml_lifetimes_walk_next(&walk);
         }
     }
 }

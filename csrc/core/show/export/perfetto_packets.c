@@ -258,6 +258,19 @@ put_number(uint8_t *to, uint32_t field, uint64_t value)
     return to + ml_varint_write(to, value);
 }
 
+/* Writes TIME to TO, which has COUNT_ROOM; returns its end.  Counters change together. */
+static inline uint8_t *
+put_time(ml_perfetto *trace, uint8_t *to, uint64_t time)
+{
+    if (time != trace->time || trace->time_length == 0) {
+        uint8_t *end = put_number(trace->time_bytes, PACKET_TIMESTAMP, time);
+        trace->time = time;
+        trace->time_length = (size_t)(end - trace->time_bytes);
+    }
+    memcpy(to, trace->time_bytes, sizeof(trace->time_bytes));
+    return to + trace->time_length;
+}
+
 /* Most packets are counters, so they are written in place.  Their lengths, one byte
  * each, are filled in last. */
 void
@@ -271,7 +284,7 @@ ml_perfetto_count(ml_perfetto *trace, uint64_t track, uint64_t time, uint64_t va
     }
     uint8_t *start = (uint8_t *)out->bytes + out->length;
     uint8_t *packet = ml_protobuf_put_key(start, TRACE_PACKET, ML_PROTOBUF_BYTES) + 1;
-    uint8_t *to = put_number(packet, PACKET_TIMESTAMP, time);
+    uint8_t *to = put_time(trace, packet, time);
     uint8_t *event = ml_protobuf_put_key(to, PACKET_EVENT, ML_PROTOBUF_BYTES) + 1;
     to = put_number(event, EVENT_TYPE, EVENT_TYPE_COUNTER);
     to = put_number(to, EVENT_TRACK, track);

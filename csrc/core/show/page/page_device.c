@@ -249,25 +249,36 @@ ml_page_read_times(const ml_page_device *device, size_t first,
 }
 
 uint64_t
-ml_page_first_time(const ml_page_device *device)
+ml_page_time_of(const ml_page_device *device, size_t index)
+{
+    return time_since(device->base_us,
+                      ml_events_time(&device->rows.trace->events, index));
+}
+
+uint64_t
+ml_page_most_time(const ml_page_device *device, size_t first)
 {
     const ml_device_trace *trace = device->rows.trace;
-    return trace->event_count > 0
-               ? time_since(device->base_us, ml_events_time(&trace->events, 0))
-               : 0;
+    return time_since(device->base_us,
+                      ml_events_most(&trace->events, trace->event_count, first,
+                                     ML_EVENT_MEMBER_time));
+}
+
+uint64_t
+ml_page_first_time(const ml_page_device *device)
+{
+    return device->rows.trace->event_count > 0 ? ml_page_time_of(device, 0) : 0;
 }
 
 uint64_t
 ml_page_last_time(const ml_page_device *device)
 {
-    const ml_device_trace *trace = device->rows.trace;
     uint64_t last = 0;
-    for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
-        uint64_t time =
-            ml_events_most(&trace->events, trace->event_count, i, ML_EVENT_MEMBER_time);
+    for (size_t i = 0; i < device->rows.trace->event_count; i += ML_EVENTS_CHUNK) {
+        uint64_t time = ml_page_most_time(device, i);
         last = time > last ? time : last;
     }
-    return time_since(device->base_us, last);
+    return last;
 }
 
 void

@@ -109,9 +109,8 @@ void ml_page_put_path(ml_buffer *out, const ml_module_tree *tree, uint32_t node)
 void ml_page_write_modules(ml_buffer *out, const ml_page_device *device);
 /* Fills groups from rows.  0 or ML_ENOMEM. */
 int ml_page_groups_make(ml_page_device *device);
-/* The group of ROW by SCHEME. */
-size_t ml_page_group_of(const ml_page_device *device, const ml_lifetime *row,
-                        enum ml_page_scheme scheme);
+/* The group by size of BYTES, among those of all schemes. */
+size_t ml_page_group_of_size(const ml_page_device *device, uint64_t bytes);
 
 /* Each writes blobs, and the head's members about them; in this order.  0 or
  * ML_ENOMEM. */
@@ -178,6 +177,10 @@ ml_page_walk_next(ml_page_walk *walk)
     ml_lifetimes_walk_next(&walk->memory);
 }
 
+/* The time of event INDEX as it says it, and the most of the ML_EVENTS_CHUNK from FIRST
+ * on. */
+uint64_t ml_page_time_of(const ml_page_device *device, size_t index);
+uint64_t ml_page_most_time(const ml_page_device *device, size_t first);
 /* The walk's time after the first event, and after the last. */
 uint64_t ml_page_first_time(const ml_page_device *device);
 uint64_t ml_page_last_time(const ml_page_device *device);

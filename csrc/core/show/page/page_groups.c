@@ -194,13 +194,8 @@ ml_page_groups_make(ml_page_device *device)
 }
 
 size_t
-ml_page_group_of(const ml_page_device *device, const ml_lifetime *row,
-                 enum ml_page_scheme scheme)
+ml_page_group_of_size(const ml_page_device *device, uint64_t bytes)
 {
     const ml_page_groups *groups = &device->groups;
-    const ml_allocation_rows *rows = &device->rows;
-    uint32_t kind = rows->kinds[ml_lifetimes_index(rows->lifetimes, row)];
-    return groups->firsts[scheme] + (scheme == ML_PAGE_BY_SIZE
-                                         ? groups->of_size[size_class(row->bytes)]
-                                         : groups->of_kind[scheme][kind]);
+    return groups->firsts[ML_PAGE_BY_SIZE] + groups->of_size[size_class(bytes)];
 }

@@ -17,80 +17,112 @@ enum {
     AT_GROUPS
 };
 
-/* Bytes that a group gained; negative: lost. */
+/* A row that came or went. */
 typedef struct gain {
-    size_t group;
-    uint64_t bytes;
+    uint32_t kind;
+    uint32_t size;  /* its group by size */
+    uint64_t bytes; /* negative: lost */
 } gain;
+
+#define KIND_SCHEMES ML_PAGE_BY_SIZE
+_Static_assert(ML_PAGE_SCHEMES == KIND_SCHEMES + 1, "the last scheme is that by size");
 
 typedef struct page_levels_work {
     ml_page_device *device;
     uint64_t *columns; /* owned; the finest level, then the coarser ones */
     size_t count;
-    size_t width;    /* numbers per column */
-    uint64_t *bytes; /* owned; current bytes of each group of each scheme */
-    gain *gains;     /* owned; since the column's peak so far */
+    size_t width; /* numbers per column */
+    uint32_t (
+        *of_kind)[KIND_SCHEMES]; /* owned; its groups among those of all schemes */
+    uint64_t *bytes;             /* owned; current bytes of each group of each scheme */
+    gain *gains;                 /* owned; since the column's peak so far */
     size_t gain_count;
     size_t gain_capacity;
+    uint64_t time; /* us; after the events of earlier columns */
     int error;
 } page_levels_work;
+
+/* Adds GAIN to BYTES of each scheme's groups. */
+static inline void
+add_gain(const page_levels_work *w, uint64_t *bytes, gain of)
+{
+    for (unsigned i = 0; i < KIND_SCHEMES; i++) {
+        bytes[w->of_kind[of.kind][i]] += of.bytes;
+    }
+    bytes[of.size] += of.bytes;
+}
 
 static void
 change_group(void *context, const ml_lifetime *row, bool begins)
 {
     page_levels_work *w = context;
-    void *gains = w->gains;
-    int error = ml_grow(&gains, &w->gain_capacity, w->gain_count + ML_PAGE_SCHEMES,
-                        sizeof(gain));
-    w->gains = gains;
-    if (error < 0) {
-        w->error = error;
-        return;
+    const ml_allocation_rows *rows = &w->device->rows;
+    if (w->gain_count == w->gain_capacity) {
+        void *gains = w->gains;
+        int error = ml_grow(&gains, &w->gain_capacity, w->gain_count + 1, sizeof(gain));
+        w->gains = gains;
+        if (error < 0) {
+            w->error = error;
+            return;
+        }
     }
-    uint64_t bytes = begins ? row->bytes : 0 - row->bytes;
-    for (unsigned i = 0; i < ML_PAGE_SCHEMES; i++) {
-        size_t group = ml_page_group_of(w->device, row, (enum ml_page_scheme)i);
-        w->bytes[group] += bytes;
-        w->gains[w->gain_count++] = (gain){group, bytes};
-    }
+    gain of = {.kind = rows->kinds[ml_lifetimes_index(rows->lifetimes, row)],
+               .size = (uint32_t)ml_page_group_of_size(w->device, row->bytes),
+               .bytes = begins ? row->bytes : 0 - row->bytes};
+    add_gain(w, w->bytes, of);
+    w->gains[w->gain_count++] = of;
 }
 
 /* Covers COUNT events.  Groups are those at the peak, so later gains are taken back. */
 static void
-fill_column(page_levels_work *w, uint64_t *column, ml_page_walk *walk, size_t count)
+fill_column(page_levels_work *w, uint64_t *column, ml_lifetimes_walk *walk,
+            size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        ml_page_walk_next(walk);
-        if (i == 0) {
-            column[AT_TIME] = walk->time;
-        }
-        if (i == 0 || walk->memory.allocated > column[AT_ALLOCATED]) {
-            column[AT_PEAK] = walk->memory.position - 1;
-            column[AT_ALLOCATED] = walk->memory.allocated;
-            column[AT_ACTIVE] = walk->memory.active;
-            column[AT_RESERVED] = walk->memory.reserved;
+        ml_lifetimes_walk_next(walk);
+        if (i == 0 || walk->allocated > column[AT_ALLOCATED]) {
+            column[AT_PEAK] = walk->position - 1;
+            column[AT_ALLOCATED] = walk->allocated;
+            column[AT_ACTIVE] = walk->active;
+            column[AT_RESERVED] = walk->reserved;
             w->gain_count = 0;
         }
-        column[AT_TOP] = walk->memory.reserved > column[AT_TOP] ? walk->memory.reserved
-                                                                : column[AT_TOP];
-        ml_page_note_value(w->device->blobs, walk->memory.active);
+        column[AT_TOP] =
+            walk->reserved > column[AT_TOP] ? walk->reserved : column[AT_TOP];
+        ml_page_note_value(w->device->blobs, walk->active);
     }
     ml_page_note_value(w->device->blobs, column[AT_TOP]);
-    memcpy(&column[AT_GROUPS], w->bytes, w->device->groups.total * sizeof(uint64_t));
+    uint64_t *bytes = &column[AT_GROUPS];
+    memcpy(bytes, w->bytes, w->device->groups.total * sizeof(uint64_t));
     for (size_t i = 0; i < w->gain_count; i++) {
-        column[AT_GROUPS + w->gains[i].group] -= w->gains[i].bytes;
+        gain back = w->gains[i];
+        back.bytes = 0 - back.bytes;
+        add_gain(w, bytes, back);
     }
 }
 
 #define CHUNK_COLUMNS (ML_PAGE_CHUNK_EVENTS / ML_PAGE_SPAN)
 
 static ml_page_chunk
-chunk_from(const ml_page_walk *walk)
+chunk_from(const ml_lifetimes_walk *walk, uint64_t time)
 {
-    return (ml_page_chunk){.time = walk->time,
-                           .allocated = walk->memory.allocated,
-                           .active = walk->memory.active,
-                           .reserved = walk->memory.reserved};
+    return (ml_page_chunk){.time = time,
+                           .allocated = walk->allocated,
+                           .active = walk->active,
+                           .reserved = walk->reserved};
+}
+
+_Static_assert(ML_PAGE_SPAN == ML_EVENTS_CHUNK, "a column is a chunk of events");
+
+/* The time after event FIRST, which begins a column, and then after the column's last. */
+static uint64_t
+pass_times(page_levels_work *w, size_t first)
+{
+    uint64_t begun = ml_page_time_of(w->device, first);
+    begun = begun > w->time ? begun : w->time;
+    uint64_t most = ml_page_most_time(w->device, first);
+    w->time = most > begun ? most : begun;
+    return begun;
 }
 
 static int
@@ -98,24 +130,51 @@ fill_columns(page_levels_work *w)
 {
     size_t events = w->device->rows.trace->event_count;
     ml_page_chunk *chunk = w->device->chunks;
-    ml_page_walk walk;
-    ml_page_walk_begin(&walk, w->device, change_group, w);
-    ml_page_note_value(w->device->blobs, walk.memory.active);
-    *chunk = chunk_from(&walk);
-    chunk->peak = walk.memory.allocated;
+    ml_lifetimes_walk walk;
+    ml_lifetimes_walk_begin(&walk, w->device->rows.lifetimes, change_group, w);
+    ml_page_note_value(w->device->blobs, walk.active);
+    w->time = ml_page_first_time(w->device);
+    *chunk = chunk_from(&walk, w->time);
+    chunk->peak = walk.allocated;
     for (size_t i = 0; i < w->count && w->error == 0; i++) {
-        size_t left = events - i * ML_PAGE_SPAN;
+        size_t first = i * ML_PAGE_SPAN;
         uint64_t *column = &w->columns[i * w->width];
+        column[AT_TIME] = pass_times(w, first);
         if (i % CHUNK_COLUMNS == 0) {
             chunk = &w->device->chunks[i / CHUNK_COLUMNS];
-            *chunk = chunk_from(&walk);
+            *chunk = chunk_from(&walk, column[AT_TIME]);
         }
-        fill_column(w, column, &walk, left < ML_PAGE_SPAN ? left : ML_PAGE_SPAN);
-        chunk->time = i % CHUNK_COLUMNS == 0 ? column[AT_TIME] : chunk->time;
+        fill_column(w, column, &walk,
+                    events - first < ML_PAGE_SPAN ? events - first : ML_PAGE_SPAN);
         chunk->peak =
             column[AT_ALLOCATED] > chunk->peak ? column[AT_ALLOCATED] : chunk->peak;
     }
     return w->error;
+}
+
+static int
+begin_levels(page_levels_work *w)
+{
+    ml_page_device *device = w->device;
+    const ml_page_groups *groups = &device->groups;
+    size_t events = device->rows.trace->event_count;
+    size_t chunks = (events + ML_PAGE_CHUNK_EVENTS - 1) / ML_PAGE_CHUNK_EVENTS;
+    w->columns = ml_alloc_zeroed(w->count * w->width + 1, sizeof(uint64_t));
+    w->bytes = ml_alloc_zeroed(groups->total + 1, sizeof(uint64_t));
+    w->of_kind = ml_alloc_zeroed(groups->kind_count + 1, sizeof(*w->of_kind));
+    device->chunk_count = chunks > 0 ? chunks : 1;
+    device->chunks = ml_alloc_zeroed(device->chunk_count, sizeof(ml_page_chunk));
+    if (w->columns == NULL || w->bytes == NULL || w->of_kind == NULL ||
+        device->chunks == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t kind = 0; kind < groups->kind_count; kind++) {
+        for (unsigned i = 0; i < KIND_SCHEMES; i++) {
+            w->of_kind[kind][i] =
+                (uint32_t)groups->firsts[i] + groups->of_kind[i][kind];
+        }
+    }
+    return 0;
 }
 
 /* Merges every four columns into one. */
@@ -223,13 +282,7 @@ ml_page_write_levels(ml_page_device *device, ml_buffer *head)
     page_levels_work w = {.device = device,
                           .count = (events + ML_PAGE_SPAN - 1) / ML_PAGE_SPAN,
                           .width = AT_GROUPS + device->groups.total};
-    w.columns = ml_alloc_zeroed(w.count * w.width + 1, sizeof(uint64_t));
-    w.bytes = ml_alloc_zeroed(device->groups.total + 1, sizeof(uint64_t));
-    size_t chunks = (events + ML_PAGE_CHUNK_EVENTS - 1) / ML_PAGE_CHUNK_EVENTS;
-    device->chunk_count = chunks > 0 ? chunks : 1;
-    device->chunks = ml_alloc_zeroed(device->chunk_count, sizeof(ml_page_chunk));
-    int error =
-        w.columns == NULL || w.bytes == NULL || device->chunks == NULL ? ML_ENOMEM : 0;
+    int error = begin_levels(&w);
     if (error == 0) {
         error = fill_columns(&w);
     }
@@ -241,6 +294,7 @@ ml_page_write_levels(ml_page_device *device, ml_buffer *head)
     }
     ml_free(w.columns);
     ml_free(w.gains);
+    ml_free(w.of_kind);
     ml_free(w.bytes);
     return error;
 }
