@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import signal
 import sys
 
@@ -190,7 +189,7 @@ def _one(options, words, gpus, varied, around):
         world=around,
     )
     if options.json:
-        telling.say(json.dumps(answer, indent=1))
+        telling.data(answer)
     else:
         telling.show(_fit_text.text(answer).removesuffix("\n"))
     return 0 if answer["fits"] else 3
@@ -223,7 +222,7 @@ def _table(options, words, gpus, varied, around):
             options.price,
         )
     if options.json:
-        telling.say(json.dumps(answer, indent=1))
+        telling.data(answer)
     else:
         telling.show("\n".join(_fit_text.table(answer)))
     for path in options.out:

@@ -6,7 +6,6 @@ known, and no error.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 
@@ -44,6 +43,8 @@ def size_of(paths: Iterable[object]) -> int:
 
 
 def _all() -> dict[str, float]:
+    import json
+
     try:
         with open(_kept(), encoding="utf-8") as file:
             known = json.load(file)
@@ -68,6 +69,8 @@ def keep(command: str, size: int, took: float) -> None:
     """Keeps that COMMAND took TOOK seconds for SIZE bytes."""
     if size <= 0:
         return
+    import json
+
     path = _kept()
     part = f"{path}.{os.getpid()}"
     try:

@@ -1,6 +1,5 @@
 """Output of an answer: unchanged, wrapped, or as a report."""
 
-import json
 import sys
 
 from memlab._cli import progress
@@ -18,10 +17,17 @@ def show(text):
     say(terminal.fitted(text, sys.stdout))
 
 
+def data(answer):
+    """Prints ANSWER, a dict, as JSON."""
+    import json
+
+    say(json.dumps(answer, indent=1))
+
+
 def answer(answer, as_json, as_markdown=False):
     """Prints ANSWER, a _report.answer.Answer."""
     if as_json:
-        say(json.dumps(answer, indent=1))
+        data(answer)
         return
     sections = answer.sections()
     if as_markdown:

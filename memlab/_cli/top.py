@@ -1,9 +1,8 @@
 """`memlab top`."""
 
-import json
 import sys
 
-from memlab._cli import kinds
+from memlab._cli import kinds, telling
 from memlab._errors import Error
 from memlab._text import terminal
 
@@ -62,7 +61,7 @@ def run(options):
         one.look()
     if options.json:
         looks = [one.answer() for one in followed]
-        terminal.answer(json.dumps({"files": looks}, indent=1))
+        telling.data({"files": looks})
         return 0
     by = tuple(options.by or ("line", "module"))
     drawn = top.draws(sys.stdout)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ __all__ = ["FORMATS", "TABLES", "convert", "format_of"]
 
 # Text that a spreadsheet may take as a formula.  Some ignore leading white space; those
 # of East Asia accept wide signs too.
-_FORMULA = re.compile(r"[\t\r\n]|[\s\x00-\x1f\x7f\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+_FORMULA = r"[\t\r\n]|[\s\x00-\x1f\x7f\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]"
 
 
 def _write_by_name(path, write):
@@ -141,9 +142,15 @@ def _write_sqlite(recording, path, device, table):
 # ---- CSV ----
 
 
+@functools.cache
+def _formula():
+    """_FORMULA, compiled when a table is written: the command line reads this file for its help."""
+    return re.compile(_FORMULA)
+
+
 def _defused(text):
     """TEXT, changed if a spreadsheet would take it as a formula."""
-    return f"'{text}" if _FORMULA.match(text) else text
+    return f"'{text}" if _formula().match(text) else text
 
 
 def _write_csv(recording, path, device, table):

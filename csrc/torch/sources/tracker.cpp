@@ -139,22 +139,16 @@ ml_tracker_call(const TraceEntry &entry) noexcept
         return;
     }
     /* Each field is written once, in the width in which it is read.  A load right after
-     * a store of another width waits for the store. */
+     * a store of another width waits for the store.  The core writes the others. */
     ml_event event;
     event.addr = static_cast<uint64_t>(entry.addr_);
     event.size = static_cast<uint64_t>(entry.size_);
     event.time = static_cast<uint64_t>(entry.time_.approx_t_);
     event.stream = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(entry.stream_));
     event.block_bytes = 0;
-    event.stack = 0;
     event.origin_stack = 0;
-    event.metadata = 0;
-    event.node = 0;
-    event.thread = 0;
     event.next = 0;
     event.next_thread = 0;
-    event.internal = 0;
-    event.compiled = 0;
     event.other = other_of(entry, 0);
     const int action = static_cast<int>(entry.action_);
     event.action = static_cast<uint8_t>(

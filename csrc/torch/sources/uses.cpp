@@ -1,10 +1,10 @@
-/* Owns the callback by which torch reports the memory that an operator uses: the
+/* Owns the callbacks by which torch reports the memory that an operator uses: the
  * storages of its inputs at its begin and end, and those of its outputs.
  *
- * It exists only while a recording watches uses, because it costs a part of every
- * operator.  It does not see work on a device without a torch operator.  Known cases
+ * They exist only while a recording watches uses, because they cost a part of every
+ * operator.  They do not see work on a device without a torch operator.  Known cases
  * are reported, so that a last use is never too early: a custom autograd.Function's
- * backward pass, with kernels of its own, and a compiled graph.  It takes no lock, yet
+ * backward pass, with kernels of its own, and a compiled graph.  They take no lock, yet
  * the allocator's callback must never reach this file. */
 /* RecordFunction has no debugging fields in torch's builds.  Without this definition,
  * the header would have them, and other offsets. */
@@ -12,6 +12,7 @@
 #define NDEBUG 1
 #endif
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -29,7 +30,8 @@ namespace {
 
 const ml_api *bound_api;
 const ml_source *bound_source;
-at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+at::CallbackHandle of_operators = at::INVALID_CALLBACK_HANDLE;
+at::CallbackHandle of_nodes = at::INVALID_CALLBACK_HANDLE;
 bool changed; /* whether this has ever changed torch's list of callbacks */
 std::atomic<bool> forked{false};
 
@@ -40,8 +42,9 @@ using use_marks = c10::SmallVector<ml_use_mark, 8>;
 
 struct operation : at::ObserverContext {
     use_marks marks;
-    bool custom = false; /* it may run any kernel */
 };
+
+struct custom_node : at::ObserverContext {};
 
 void add_parts(use_marks &marks, c10::TensorImpl &tensor);
 
@@ -105,33 +108,49 @@ tell(const use_marks &marks)
 }
 
 bool
-begins_with(const at::RecordFunction &function, const char *start)
+begins_with(const char *name, const char *start)
 {
-    const char *name = function.name();
     return name != nullptr && std::strncmp(name, start, std::strlen(start)) == 0;
 }
 
 /* Its output is not yet written: the next writer, perhaps unseen, uses it first. */
 bool
-is_empty(const at::RecordFunction &function)
+is_empty(const char *name)
 {
-    return begins_with(function, "aten::empty") ||
-           begins_with(function, "aten::new_empty");
+    return begins_with(name, "aten::empty") || begins_with(name, "aten::new_empty");
 }
 
-/* A graph made by torch.compile has kernels of its own. */
+/* Types of torch's own nodes, by address; of two in one place the later stays. */
+std::array<std::atomic<const char *>, 256> torch_nodes{};
+
+/* A node of torch's own uses memory by operators alone; those for programs' own functions,
+ * in Python or C++, and those of others may run any kernel. */
 bool
-is_compiled(const at::RecordFunction &function)
+is_torch_node(const char *type)
 {
-    return begins_with(function, "CompiledFunction");
+    return begins_with(type, "N5torch8autograd") &&
+           std::strstr(type, "6PyNode") == nullptr &&
+           std::strstr(type, "7CppNode") == nullptr;
 }
 
-/* One of the node classes for programs' own functions, in Python or C++. */
 bool
-is_custom(const char *type)
+runs_custom()
 {
-    return type != nullptr && (std::strstr(type, "6PyNode") != nullptr ||
-                               std::strstr(type, "7CppNode") != nullptr);
+    const char *type = ml_autograd_running();
+    if (type == nullptr) {
+        return false;
+    }
+    const uint64_t spread =
+        reinterpret_cast<uintptr_t>(type) * UINT64_C(0x9e3779b97f4a7c15);
+    std::atomic<const char *> &known = torch_nodes[spread >> 56];
+    if (known.load(std::memory_order_relaxed) == type) {
+        return false;
+    }
+    if (!is_torch_node(type)) {
+        return true;
+    }
+    known.store(type, std::memory_order_relaxed);
+    return false;
 }
 
 std::unique_ptr<at::ObserverContext>
@@ -140,12 +159,11 @@ on_begin(const at::RecordFunction &function)
     if (forked.load(std::memory_order_relaxed)) {
         return nullptr;
     }
-    auto begun = std::make_unique<operation>();
-    if (is_compiled(function)) {
+    /* A graph made by torch.compile has kernels of its own. */
+    if (begins_with(function.name(), "CompiledFunction")) {
         bound_api->use_unseen(bound_source);
     }
-    begun->custom = function.scope() == at::RecordScope::BACKWARD_FUNCTION &&
-                    is_custom(ml_autograd_running());
+    auto begun = std::make_unique<operation>();
     for (const c10::IValue &input : function.inputs()) {
         add_value(begun->marks, input, 0);
     }
@@ -162,16 +180,62 @@ on_end(const at::RecordFunction &function, at::ObserverContext *context)
         return;
     }
     auto *begun = static_cast<operation *>(context);
-    if (!is_empty(function)) {
+    if (!is_empty(function.name())) {
         for (const c10::IValue &output : function.outputs()) {
             add_value(begun->marks, output, 0);
         }
     }
-    if (begun->custom) {
-        /* Tensors saved by its forward pass are not among its inputs. */
-        begun->marks.push_back({0, -1, 0});
-    }
     tell(begun->marks);
+}
+
+/* What a node of torch's own uses, its operators use.  Another may use all that its forward
+ * pass saved. */
+void
+tell_all()
+{
+    const ml_use_mark any = {0, -1, 0};
+    bound_api->used(bound_source, &any, 1);
+}
+
+std::unique_ptr<at::ObserverContext>
+on_node_begin(const at::RecordFunction &)
+{
+    if (forked.load(std::memory_order_relaxed) || !runs_custom()) {
+        return nullptr;
+    }
+    tell_all();
+    return std::make_unique<custom_node>();
+}
+
+void
+on_node_end(const at::RecordFunction &, at::ObserverContext *context)
+{
+    if (context != nullptr && !forked.load(std::memory_order_relaxed)) {
+        tell_all();
+    }
+}
+
+void
+listen(void)
+{
+    of_nodes =
+        at::addGlobalCallback(at::RecordFunctionCallback(on_node_begin, on_node_end)
+                                  .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+    of_operators = at::addGlobalCallback(
+        at::RecordFunctionCallback(on_begin, on_end)
+            .needsInputs(true)
+            .needsOutputs(true)
+            .scopes({at::RecordScope::FUNCTION, at::RecordScope::TORCHSCRIPT_FUNCTION,
+                     at::RecordScope::CUSTOM_CLASS}));
+}
+
+void
+forget(at::CallbackHandle &handle)
+{
+    if (handle != at::INVALID_CALLBACK_HANDLE) {
+        at::removeCallback(handle);
+        handle = at::INVALID_CALLBACK_HANDLE;
+    }
 }
 
 } // namespace
@@ -195,19 +259,12 @@ ml_torch_uses_listen(int enabled)
     }
     changed = true;
     try {
-        if (enabled && handle == at::INVALID_CALLBACK_HANDLE) {
-            handle = at::addGlobalCallback(
-                at::RecordFunctionCallback(on_begin, on_end)
-                    .needsInputs(true)
-                    .needsOutputs(true)
-                    .scopes({at::RecordScope::FUNCTION,
-                             at::RecordScope::BACKWARD_FUNCTION,
-                             at::RecordScope::TORCHSCRIPT_FUNCTION,
-                             at::RecordScope::CUSTOM_CLASS}));
+        if (enabled && of_nodes == at::INVALID_CALLBACK_HANDLE) {
+            listen();
         }
-        else if (!enabled && handle != at::INVALID_CALLBACK_HANDLE) {
-            at::removeCallback(handle);
-            handle = at::INVALID_CALLBACK_HANDLE;
+        else if (!enabled) {
+            forget(of_operators);
+            forget(of_nodes);
         }
     }
     catch (...) {
