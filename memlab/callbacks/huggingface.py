@@ -22,6 +22,7 @@ from transformers.trainer_callback import CallbackHandler
 from memlab._files import times
 from memlab._monitor import metrics
 from memlab._record import memory_snapshot
+from memlab._record.other_trainers import OtherTrainers
 from memlab._record.windowed import OfSnapshot
 
 TYPE_CHECKING = False
@@ -112,7 +113,7 @@ _SIGNATURE = _SIGNATURE.replace(
 )
 
 
-class MemorySnapshot(OfSnapshot, TrainerCallback):
+class MemorySnapshot(OfSnapshot, TrainerCallback, OtherTrainers):
     """Records the memory of some training steps, and writes the recording.
 
         Trainer(..., callbacks=[MemorySnapshot()]).train()
@@ -267,7 +268,7 @@ def _go_first(callback):
         frame = frame.f_back
 
 
-class MemoryMonitor(TrainerCallback):
+class MemoryMonitor(TrainerCallback, OtherTrainers):
     """Adds memlab.metrics() to what the Trainer logs of its training.
 
         Trainer(..., callbacks=[MemoryMonitor()])

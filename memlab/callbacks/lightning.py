@@ -22,6 +22,7 @@ from memlab._errors import tell
 from memlab._files import times
 from memlab._monitor import metrics, sinks
 from memlab._record import memory_snapshot
+from memlab._record.other_trainers import OtherTrainers
 from memlab._record.windowed import OfSnapshot
 from memlab.callbacks._memprofiler import profiler_hooks
 from memlab.callbacks._memprofiler.config import (
@@ -79,7 +80,7 @@ def _callbacks():
     return tuple(found)
 
 
-class _Callback(*_callbacks()):
+class _Callback(*_callbacks(), OtherTrainers):
     """The interface of a callback for Lightning's Trainer."""
 
 
@@ -116,10 +117,10 @@ class ProfilerHooksMixin(profiler_hooks.ProfilerHooksMixin):
         return ours and callback._profiler is self.memprofiler
 
 
-def _place(trainer):
-    """log_dir as a folder and the run's name, NAME/VERSION.  log_dir is the folder with
-    that name or, for loggers without a folder for each run, the folder.  The same on
-    all ranks, which must all call it.
+def _place(trainer, template):
+    """The folder to which TEMPLATE is relative, and the run's name, NAME/VERSION.  log_dir
+    is in that folder with that name or, for loggers without a folder for each run, is the
+    folder.  The same on all ranks, which must all call it.
     """
     folder = os.path.abspath(trainer.log_dir or trainer.default_root_dir)
     if trainer.loggers:
@@ -130,9 +131,11 @@ def _place(trainer):
         name = "/".join(str(part).strip("/") for part in (logger.name, version) if part)
     else:
         name = ""
-    # Some loggers' names are empty, as in a fast_dev_run.
+    # Some loggers' names are empty, as in a fast_dev_run.  Then log_dir is the folder, of
+    # which only {run_name} is the name.
+    within = name or "{run_name}" in template
     name = name or os.path.basename(folder) or "run"
-    if folder.endswith(f"/{name}"):
+    if within and folder.endswith(f"/{name}"):
         folder = folder[: -len(name)]
     # Other ranks' loggers may have found another free version.
     return trainer.strategy.broadcast((folder, name))
@@ -262,7 +265,7 @@ class MemorySnapshot(OfSnapshot, _Callback):
             return
         self._count = _Count()
         window = self._window
-        folder, run_name = _place(trainer)
+        folder, run_name = _place(trainer, self.folder)
         if window.lacks_gpu(trainer.strategy.root_device.type):
             return
         window.open(folder, resumed=bool(trainer.ckpt_path), run_name=run_name)

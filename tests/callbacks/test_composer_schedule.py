@@ -168,6 +168,7 @@ def test_markers_tell_handlers_what_the_schedule_records():
         action = ProfilerAction.SKIP  # what began is also ended
     action = ProfilerAction.ACTIVE
     marker(lambda: marker.counter({"n": 1}))()
+    marker()(lambda: None)()
     marker.start()  # an exception came: it never finishes
     marker.start()
     marker.finish()
@@ -175,6 +176,7 @@ def test_markers_tell_handlers_what_the_schedule_records():
     assert handler.told == [
         ("m", "start", "d"), ("m", "finish", "d"),
         ("m", "start", "d"), ("m", {"n": 1}, "d"), ("m", "finish", "d"),
+        ("m", "start", "d"), ("m", "finish", "d"),
         ("m", "start", "d"), ("m", "start", "d"), ("m", "finish", "d"),
     ]  # fmt: skip
     del handler.told[:]

@@ -146,6 +146,10 @@ for wrong in memlab.MemorySnapshot(), memlab.MemoryMonitor():
         trainer("wrong", wrong)
     except AttributeError as error:
         said["wrong"].append(str(error))
+try:
+    huggingface.MemorySnapshot().state_key
+except AttributeError as error:
+    said["wrong"].append(str(error))
 said["names"] = [
     huggingface.MemorySnapshot is MemorySnapshotCallback,
     huggingface.MemoryMonitor is MemoryMonitorCallback,
@@ -398,7 +402,8 @@ def test_files_are_sent_to_uris(ran):
 
 def test_callbacks_of_another_trainer_say_which_import_is_right(ran):
     place = "write: from memlab.callbacks.huggingface import"
-    snapshot, monitor = ran.said["wrong"]
+    snapshot, monitor, lightning = ran.said["wrong"]
+    assert ": memlab.callbacks.huggingface.MemorySnapshot is not for Lightning; " in lightning
     assert snapshot.endswith(f"{place} MemorySnapshot")
     assert monitor.endswith(f"{place} MemoryMonitor")
     assert ": memlab.MemorySnapshot is not for Transformers; " in snapshot

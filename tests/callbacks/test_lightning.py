@@ -102,11 +102,23 @@ def test_a_folder_that_has_files(found):
 
 
 def test_callbacks_of_another_trainer_say_which_import_is_right(found):
-    snapshot, monitor = found["wrong"]
+    snapshot, monitor, transformers, composer = found["wrong"]
     place = "write: from memlab.callbacks.lightning import"
     assert ": memlab.MemorySnapshot is not for Lightning; " in snapshot
     assert snapshot.endswith(f"{place} MemorySnapshot")
     assert monitor.endswith(f"{place} MemoryMonitor")
+    ours = ": memlab.callbacks.lightning.MemorySnapshot is not for"
+    for name, module, said in (
+        ("Transformers", "huggingface", transformers),
+        ("Composer", "composer", composer),
+    ):
+        assert f"{ours} {name}; " in said
+        assert said.endswith(f"from memlab.callbacks.{module} import MemorySnapshot")
+
+
+def test_a_folder_without_a_logger(found):
+    stem = "own/rank0.4.memory_snapshot"
+    assert found["bare"] == [f"{stem}.html", f"{stem}.pickle"]
 
 
 def test_a_copy_has_the_same_arguments(found):

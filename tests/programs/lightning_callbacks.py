@@ -276,6 +276,20 @@ for wrong in memlab.MemorySnapshot(), memlab.MemoryMonitor():
     except AttributeError as error:
         found["wrong"].append(str(error))
 
+# So do Lightning's, elsewhere.
+for asked in "on_init_end", "run_event":
+    try:
+        getattr(callbacks.MemorySnapshot(), asked)
+    except AttributeError as error:
+        found["wrong"].append(str(error))
+
+# Without a logger, a folder of one's own is in default_root_dir.
+trainer_of(
+    lightning.pytorch, callbacks.MemorySnapshot(folder="own"), logger=False,
+    default_root_dir="bare",
+).fit(Model(), rows)
+found["bare"] = files("bare")
+
 # The Trainer of the other package.
 Model = model_of(pytorch_lightning)
 net = Model(callbacks.MemProfilerCfg(enabled=True))

@@ -89,8 +89,12 @@ class Marker:
     def __exit__(self, *exception: object) -> None:
         self.finish()
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """FUNCTION, with each call recorded as a span."""
+    def __call__(self, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """FUNCTION, with each call recorded as a span; without one the decorator for it,
+        as in @marker().
+        """
+        if function is None:
+            return self
 
         @functools.wraps(function)
         def marked(*args, **kwargs):

@@ -71,6 +71,7 @@ build(sample *s, uint32_t rank, uint64_t bytes)
         (ml_block){BASE + MIB + bytes, 3 * MIB - bytes, 0, 0, ML_BLOCK_INACTIVE, {0}};
     s->device.block_count = 3;
     s->device.lost_names = rank;
+    s->events[0].other = sample_string(s->recording, rank == 0 ? "of 0" : "of 1");
     add_note(s, ML_NOTE_PHASE_BEGIN, 500000, 9, -1);
     s->notes[0].name = sample_string(s->recording, rank == 0 ? "warm-up" : "training");
     add_note(s, ML_NOTE_STEP, 3000000, 4 + rank, -1);
@@ -160,6 +161,10 @@ check_merged(const ml_recording *merged)
         CHECK_UINT(zero[k].stack, one[k].stack);
         CHECK_UINT(zero[k].time, one[k].time);
     }
+    const ml_string *forward = &merged->strings[ml_event_forward(&one[0])];
+    CHECK_TEXT(forward->bytes, forward->length, "of 1");
+    forward = &merged->strings[ml_event_forward(&zero[0])];
+    CHECK_TEXT(forward->bytes, forward->length, "of 0");
     char name[64];
     ml_recording_device_name(merged, 1, name, sizeof(name));
     CHECK_STR(name, "rank 1 (cuda:0)");
