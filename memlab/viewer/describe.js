@@ -9,6 +9,8 @@ const memlabDescribe = (() => {
   /* A deeper stack would take seconds to lay out, and nobody reads it. */
   const STACK_FRAMES = 500;
   const CUT_TAIL = 18;
+  /* A shorter beginning is not cut off: it takes no more room than what stands for it. */
+  const CUT_HEAD = 3;
 
   const { formatBytes, exactBytes, formatCount, formatTime, allocationName, plural,
           kindCategory, kindPlace, kindModule } = memlabNames;
@@ -34,8 +36,9 @@ const memlabDescribe = (() => {
   /* TEXT that is cut in the middle where there is no room: its end has the function.  Its
    * letters must have one width, which the style sheet counts on. */
   function cut(text) {
-    return make("span", { class: "cut" }, make("span", {}, text.slice(0, -CUT_TAIL)),
-                text.slice(-CUT_TAIL));
+    const tail = text.length > CUT_TAIL + CUT_HEAD ? text.length - CUT_TAIL : 0;
+    return make("span", { class: "cut" }, make("span", {}, text.slice(0, tail)),
+                text.slice(tail));
   }
 
   function swatch(color) {

@@ -8,13 +8,15 @@ const test = require("node:test");
 const { load } = require("./load.js");
 const { encode, readerOf, randomRecording } = require("./encode.js");
 
-global.document = {};
-const { memlabData, memlabQuery, memlabAddress, memlabEvents, memlabMemory,
+global.document = {
+  createElement: () => ({ append(...parts) { this.parts = parts; } }),
+};
+const { memlabData, memlabQuery, memlabAddress, memlabDescribe, memlabEvents, memlabMemory,
         memlabNames } = load(
   ["names.js", "blobs.js", "data.js", "query.js", "address.js", "describe.js", "events.js",
    "memory.js"],
-  ["memlabData", "memlabQuery", "memlabAddress", "memlabEvents", "memlabMemory",
-   "memlabNames"]);
+  ["memlabData", "memlabQuery", "memlabAddress", "memlabDescribe", "memlabEvents",
+   "memlabMemory", "memlabNames"]);
 
 function opened(recording) {
   const made = encode(recording);
@@ -22,6 +24,16 @@ function opened(recording) {
 }
 
 const never = () => false;
+
+test("the beginning that may be cut off is none or longer than three letters", () => {
+  for (const name of ["", "a.py:1 f", "train.py:9 <module>", "train.py:13 <module>",
+                      "train.py:113 <module>", "train.py:1113 <module>"]) {
+    const [head, tail] = memlabDescribe.cut(name).parts;
+    assert.equal(head.parts[0] + tail, name);
+    assert.ok(head.parts[0].length === 0 || head.parts[0].length > 3, name);
+    assert.equal(head.parts[0].length > 3, name.length > 21, name);
+  }
+});
 
 /* ---- search ---- */
 

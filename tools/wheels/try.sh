@@ -18,7 +18,8 @@ trap 'rm -rf "$work"' EXIT
 site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$work/venv/bin/python" -m pip --disable-pip-version-check install -q --no-deps "$wheel"
 # Its folders of packages, without what its own .pth files add.
-"$python" -c 'import site; print(*site.getsitepackages(), sep="\n")' >"$site/torch.pth"
+"$python" -c 'import os, site
+print(*filter(os.path.isdir, site.getsitepackages()), sep="\n")' >"$site/torch.pth"
 
 cd "$work"
 # Nothing on the PATH but the environment's own commands.
