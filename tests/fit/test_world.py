@@ -3,6 +3,7 @@ and of a large world what is worked out by hand.
 """
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,18 @@ from memlab._fit import text, world
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "programs" / "world.py"
 # Of tests/programs/world.py, in bytes: four layers of 1024 squared.
-PARAMETERS = 4 * 1024 * 1024 * 4
+LAYER = 1024 * 1024 * 4
+PARAMETERS = 4 * LAYER
+# A batch: what goes in, and comes out of each layer.
+ROWS = 64 * 1024 * 4
+BLOCK = 512  # of a number
 FIGURES = ("rank", "allocated_peak_bytes", "reserved_peak_bytes", "outside_bytes")
 # With their ranks, by what they show first: in CI but the first of them.
 KINDS = [
     ("fsdp2", 2), ("pp_1f1b", 2), ("ddp", 2), ("tp", 2), ("zero", 2), ("cp", 2), ("ep", 2),
     ("hsdp", 4), ("fsdp1", 2), ("ddp_view", 2), ("pp_gpipe", 2),
 ]  # fmt: skip
+KINDS += [(kind, 8) for kind, _ in KINDS]
 
 
 def fit_json(capsys, *words):
@@ -71,6 +77,21 @@ def test_of_a_large_world_a_rank_has_its_share(size, capsys):
     assert shares["parameter"] == PARAMETERS // size
     # AdamW's two.
     assert shares["optimizer_state"] == 2 * PARAMETERS // size
+    # It peaks in the backward pass of the last layer but one.  Whole there, whatever the size
+    # of the world: its parameters and, gathered ahead, those of the layer before; the last
+    # layer's gradient, which is being reduced to its share.
+    assert shares["communication"] == 3 * LAYER
+    assert shares["gradient"] == LAYER // size
+    # Its own gradient, those of what comes in and of what came out, and the loss's; cuBLAS's
+    # workspaces, of the forward's thread and the backward's.  torch 2.15 takes one for a call.
+    scratch = shares["temporary"] + shares["workspace"]
+    workspaces = 1 if version("torch") >= "2.15" else 2
+    assert scratch == LAYER + 2 * ROWS + BLOCK + workspaces * (32 << 20)
+    # What came out of the first two layers, and the loss; the batch.
+    assert (shares["activation"], shares["input"]) == (2 * ROWS + BLOCK, ROWS)
+    told = ("parameter", "optimizer_state", "communication", "gradient", "activation", "input")
+    rest = scratch + sum(shares[name] for name in told)
+    assert device["allocated_peak_bytes"] == rest
     assert "is extrapolated to" in answer["notes"][-1]
 
 

@@ -149,14 +149,14 @@ class Pipeline:
         self.rank, ranks = dist.get_rank(), dist.get_world_size()
         self.last = self.rank == ranks - 1
         self.layers = nn.ModuleList()
-        stages = []
+        stages, parts = [], max(4, ranks)
         for number in range(self.rank, loops * ranks, ranks):
             # Unlike each other, so that shapes of one stage do not serve another.
             wide = [WIDTH + 64 * i for i in range(2 * number, 2 * number + 3)]
             layers = nn.Sequential(nn.Linear(*wide[:2]), nn.Linear(*wide[1:])).cuda()
             given = {}
             if shapes:
-                rows = BATCH // 4
+                rows = BATCH // parts
                 given["input_args"] = (torch.empty(rows, wide[0], device="meta"),)
                 given["output_args"] = (torch.empty(rows, wide[2], device="meta"),)
             device = torch.device("cuda", torch.cuda.current_device())
@@ -166,7 +166,7 @@ class Pipeline:
             self.layers.append(layers)
         self.schedule = getattr(pipelining, schedule)(
             stages if loops > 1 else stages[0],
-            n_microbatches=4,
+            n_microbatches=parts,
             loss_fn=lambda y, target: y.square().mean(),
         )
 
