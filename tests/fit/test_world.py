@@ -28,6 +28,7 @@ FIGURES = ("rank", "allocated_peak_bytes", "reserved_peak_bytes", "outside_bytes
 KINDS = [
     ("fsdp2", 2), ("pp_1f1b", 2), ("ddp", 2), ("tp", 2), ("zero", 2), ("cp", 2), ("ep", 2),
     ("hsdp", 4), ("fsdp1", 2), ("ddp_view", 2), ("pp_gpipe", 2),
+    ("offload", 2),
 ]  # fmt: skip
 KINDS += [(kind, 8) for kind, _ in KINDS]
 
@@ -216,6 +217,32 @@ def test_a_rank_that_others_need_shows_its_own_error(tmp_path, capsys):
     assert told[0].startswith(
         "memlab: rank 0 of train.py ended with status 1 by ValueError: a fault of its own, on"
     )
+
+
+OFFLOADS = """
+import contextlib, sys, torch
+layers = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False) for _ in range(16)))
+optimizer = torch.optim.SGD(layers.cuda().parameters())
+batch = torch.randn(8192, 1024, device="cuda")
+offload = torch.autograd.graph.save_on_cpu(pin_memory=True)
+with offload if sys.argv[1] == "offload" else contextlib.nullcontext():
+    loss = layers(batch).square().mean()
+loss.backward()
+optimizer.step()
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+def test_what_waits_on_the_host_takes_nothing_of_the_gpu(tmp_path, capsys):
+    """What comes out of each of 16 layers is 32 MiB."""
+    script = tmp_path / "train.py"
+    script.write_text(OFFLOADS)
+    kept = {}
+    for how in ("keep", "offload"):
+        [device] = fit_json(capsys, script, how)["devices"]
+        kept[how] = device["by_category"]["activation"]
+    assert kept["keep"] - kept["offload"] == 16 * (32 << 20)
 
 
 @needs_torch

@@ -115,6 +115,10 @@ def zero(layers):
     return ddp(layers)
 
 
+def offload(layers):
+    return ddp(layers)
+
+
 def optimizer_of(kind, layers):
     if kind == "zero":
         from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -126,6 +130,14 @@ def optimizer_of(kind, layers):
 def step_alone(kind, layers):
     inputs = torch.randn(BATCH, WIDTH, device="cuda")
     layers(inputs).square().mean().backward()
+
+
+def step_offloaded(kind, layers):
+    """What the backward pass needs waits in the host's memory."""
+    inputs = torch.randn(BATCH, WIDTH, device="cuda")
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        loss = layers(inputs).square().mean()
+    loss.backward()
 
 
 def step_shared(kind, layers):
@@ -201,7 +213,7 @@ def train(kind):
     dist.init_process_group("nccl")
     layers = globals()[kind](None if kind.startswith("pp") else model().cuda())
     optimizer = optimizer_of(kind, layers)
-    step = step_shared if kind == "cp" else step_alone
+    step = {"cp": step_shared, "offload": step_offloaded}.get(kind, step_alone)
     for _ in range(3):
         if isinstance(layers, Pipeline):
             layers.step()
