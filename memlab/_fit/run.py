@@ -61,8 +61,9 @@ class Command:
         self.name = os.path.basename(rest[0])
         self._launches = self.name in program.LAUNCHERS
         if self._launches:
-            scripts = (os.path.basename(word) for word in rest if word.endswith(".py"))
-            self.name = next(scripts, self.name)
+            scripts = [os.path.basename(word) for word in rest if word.endswith(".py")]
+            modules = [word for before, word in zip(rest, rest[1:]) if before == "-m"]
+            self.name = next(iter(scripts + modules), self.name)
 
     def argv(self, folder, alone=False):
         """(words, environment variables) of a run that leaves its files.  ALONE: of one

@@ -3,6 +3,7 @@ and of a large world what is worked out by hand.
 """
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,19 @@ from memlab._fit import text, world
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "programs" / "world.py"
 # Of tests/programs/world.py, in bytes: four layers of 1024 squared.
-PARAMETERS = 4 * 1024 * 1024 * 4
+LAYER = 1024 * 1024 * 4
+PARAMETERS = 4 * LAYER
+# A batch: what goes in, and comes out of each layer.
+ROWS = 64 * 1024 * 4
+BLOCK = 512  # of a number
 FIGURES = ("rank", "allocated_peak_bytes", "reserved_peak_bytes", "outside_bytes")
 # With their ranks, by what they show first: in CI but the first of them.
 KINDS = [
     ("fsdp2", 2), ("pp_1f1b", 2), ("ddp", 2), ("tp", 2), ("zero", 2), ("cp", 2), ("ep", 2),
     ("hsdp", 4), ("fsdp1", 2), ("ddp_view", 2), ("pp_gpipe", 2),
+    ("offload", 2),
 ]  # fmt: skip
+KINDS += [(kind, 8) for kind, _ in KINDS]
 
 
 def fit_json(capsys, *words):
@@ -71,6 +78,21 @@ def test_of_a_large_world_a_rank_has_its_share(size, capsys):
     assert shares["parameter"] == PARAMETERS // size
     # AdamW's two.
     assert shares["optimizer_state"] == 2 * PARAMETERS // size
+    # It peaks in the backward pass of the last layer but one.  Whole there, whatever the size
+    # of the world: its parameters and, gathered ahead, those of the layer before; the last
+    # layer's gradient, which is being reduced to its share.
+    assert shares["communication"] == 3 * LAYER
+    assert shares["gradient"] == LAYER // size
+    # Its own gradient, those of what comes in and of what came out, and the loss's; cuBLAS's
+    # workspaces, of the forward's thread and the backward's.  torch 2.15 takes one for a call.
+    scratch = shares["temporary"] + shares["workspace"]
+    workspaces = 1 if version("torch") >= "2.15" else 2
+    assert scratch == LAYER + 2 * ROWS + BLOCK + workspaces * (32 << 20)
+    # What came out of the first two layers, and the loss; the batch.
+    assert (shares["activation"], shares["input"]) == (2 * ROWS + BLOCK, ROWS)
+    told = ("parameter", "optimizer_state", "communication", "gradient", "activation", "input")
+    rest = scratch + sum(shares[name] for name in told)
+    assert device["allocated_peak_bytes"] == rest
     assert "is extrapolated to" in answer["notes"][-1]
 
 
@@ -195,6 +217,32 @@ def test_a_rank_that_others_need_shows_its_own_error(tmp_path, capsys):
     assert told[0].startswith(
         "memlab: rank 0 of train.py ended with status 1 by ValueError: a fault of its own, on"
     )
+
+
+OFFLOADS = """
+import contextlib, sys, torch
+layers = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False) for _ in range(16)))
+optimizer = torch.optim.SGD(layers.cuda().parameters())
+batch = torch.randn(8192, 1024, device="cuda")
+offload = torch.autograd.graph.save_on_cpu(pin_memory=True)
+with offload if sys.argv[1] == "offload" else contextlib.nullcontext():
+    loss = layers(batch).square().mean()
+loss.backward()
+optimizer.step()
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+def test_what_waits_on_the_host_takes_nothing_of_the_gpu(tmp_path, capsys):
+    """What comes out of each of 16 layers is 32 MiB."""
+    script = tmp_path / "train.py"
+    script.write_text(OFFLOADS)
+    kept = {}
+    for how in ("keep", "offload"):
+        [device] = fit_json(capsys, script, how)["devices"]
+        kept[how] = device["by_category"]["activation"]
+    assert kept["keep"] - kept["offload"] == 16 * (32 << 20)
 
 
 @needs_torch

@@ -115,6 +115,10 @@ def zero(layers):
     return ddp(layers)
 
 
+def offload(layers):
+    return ddp(layers)
+
+
 def optimizer_of(kind, layers):
     if kind == "zero":
         from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -126,6 +130,14 @@ def optimizer_of(kind, layers):
 def step_alone(kind, layers):
     inputs = torch.randn(BATCH, WIDTH, device="cuda")
     layers(inputs).square().mean().backward()
+
+
+def step_offloaded(kind, layers):
+    """What the backward pass needs waits in the host's memory."""
+    inputs = torch.randn(BATCH, WIDTH, device="cuda")
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        loss = layers(inputs).square().mean()
+    loss.backward()
 
 
 def step_shared(kind, layers):
@@ -149,14 +161,14 @@ class Pipeline:
         self.rank, ranks = dist.get_rank(), dist.get_world_size()
         self.last = self.rank == ranks - 1
         self.layers = nn.ModuleList()
-        stages = []
+        stages, parts = [], max(4, ranks)
         for number in range(self.rank, loops * ranks, ranks):
             # Unlike each other, so that shapes of one stage do not serve another.
             wide = [WIDTH + 64 * i for i in range(2 * number, 2 * number + 3)]
             layers = nn.Sequential(nn.Linear(*wide[:2]), nn.Linear(*wide[1:])).cuda()
             given = {}
             if shapes:
-                rows = BATCH // 4
+                rows = BATCH // parts
                 given["input_args"] = (torch.empty(rows, wide[0], device="meta"),)
                 given["output_args"] = (torch.empty(rows, wide[2], device="meta"),)
             device = torch.device("cuda", torch.cuda.current_device())
@@ -166,7 +178,7 @@ class Pipeline:
             self.layers.append(layers)
         self.schedule = getattr(pipelining, schedule)(
             stages if loops > 1 else stages[0],
-            n_microbatches=4,
+            n_microbatches=parts,
             loss_fn=lambda y, target: y.square().mean(),
         )
 
@@ -201,7 +213,7 @@ def train(kind):
     dist.init_process_group("nccl")
     layers = globals()[kind](None if kind.startswith("pp") else model().cuda())
     optimizer = optimizer_of(kind, layers)
-    step = step_shared if kind == "cp" else step_alone
+    step = {"cp": step_shared, "offload": step_offloaded}.get(kind, step_alone)
     for _ in range(3):
         if isinstance(layers, Pipeline):
             layers.step()

@@ -31,18 +31,22 @@ is_library(const char *file)
            std::strstr(file, "/lib/python3") != nullptr;
 }
 
-/* Whether CODE compares with other ranks what each has of its own: a check of torch's, made
- * once, that reads some values of each rank.  Its answer is that ranks are alike, which holds. */
+/* Whether CODE of FILE reads for others than the program: memlab's rank that is alone, for the
+ * ranks that it sends to; inductor, which moves what a kernel writes out of the way while it
+ * times it; and a check of torch's that all ranks have the same shapes, which passes. */
 bool
-is_check(PyCodeObject *code, const char *file)
+is_for_others(PyCodeObject *code, const char *file)
 {
+    if (std::strstr(file, "/memlab/_fit/alone.py") != nullptr ||
+        std::strstr(file, "/torch/_inductor/runtime/") != nullptr) {
+        return true;
+    }
     const char *name = PyUnicode_AsUTF8(code->co_name);
     return is_library(file) && name != nullptr &&
            std::strcmp(name, "_verify_param_shape_across_processes") == 0;
 }
 
-/* The innermost line of the program; with none, of all.  Line -1: not the program's, but a
- * check of torch's. */
+/* The innermost line of the program; with none, of all.  Line -1: it did not read. */
 place
 place_now()
 {
@@ -52,16 +56,16 @@ place_now()
     while (frame != nullptr) {
         PyCodeObject *code = PyFrame_GetCode(frame);
         const char *file = PyUnicode_AsUTF8(code->co_filename);
-        const bool check = file != nullptr && is_check(code, file);
+        const bool other = file != nullptr && is_for_others(code, file);
         const bool own = file != nullptr && !is_library(file);
-        if (check) {
+        if (other) {
             found = {"", -1};
         }
         else if (file != nullptr && (own || found.second == 0)) {
             found = {file, PyFrame_GetLineNumber(frame)};
         }
         Py_DECREF(code);
-        PyFrameObject *back = own || check ? nullptr : PyFrame_GetBack(frame);
+        PyFrameObject *back = own || other ? nullptr : PyFrame_GetBack(frame);
         Py_DECREF(frame);
         frame = back;
     }
