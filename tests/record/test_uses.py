@@ -251,6 +251,7 @@ class Custom(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         ctx.saved_tensors[0].data_ptr()  # as a kernel of its own would
+        shelf.clear()
         marks.append(make(3))
         return None
 
@@ -258,6 +259,7 @@ marks = []
 snapshot = memlab.MemorySnapshot(uses=True).start()
 x = make(30).requires_grad_()
 y = Custom.apply(x).sum()
+shelf = [make(11)]
 early = make(7)
 del early
 y.backward()
@@ -268,6 +270,9 @@ recorded(snapshot)
     backward = next(i for i, e in enumerate(events) if e["size"] == 3 * MIB)
     assert of[30][1] > backward
     assert of[7][1] < backward
+    # What it lets go itself it may have used until then.
+    end_of_forward = next(free for mib, _, _, free in frees(events, device) if mib == 7)
+    assert of[11][1] > end_of_forward
 
 
 @pytest.mark.cuda
