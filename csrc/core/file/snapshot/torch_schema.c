@@ -118,9 +118,9 @@ compare_births(const void *a, const void *b)
 {
     const birth *first = a;
     const birth *second = b;
-    return first->addr != second->addr ? (first->addr > second->addr ? 1 : -1)
-                                       : (first->index > second->index) -
-                                             (first->index < second->index);
+    return first->addr != second->addr
+               ? (first->addr > second->addr ? 1 : -1)
+               : (first->index > second->index) - (first->index < second->index);
 }
 
 static bool
