@@ -64,9 +64,27 @@ test_tracebacks_of_the_forward_are_kept(void)
     ml_recording_free(recording);
 }
 
+/* The traceback is the recording's first string. */
+static void
+test_a_block_has_the_only_traceback(void)
+{
+    ml_recording *recording = literal_recording(
+        "{'segments':[{'device':0,'address':4096,'total_size':1024,'blocks':["
+        "{'address':4096,'size':1024,'requested_size':9,'state':'active_allocated',"
+        "'frames':[]}]}],'device_traces':[[{'action':'alloc','addr':4096,'size':9,"
+        "'frames':[],'forward_frames':['only']}]]}");
+    CHECK(recording != NULL);
+    CHECK_UINT(ml_event_forward(&plain_events(&recording->devices[0])[0]), 1);
+    char *text = literal_written(recording, 0);
+    CHECK_UINT(count_of(text, "'forward_frames':['only']"), 2);
+    ml_free(text);
+    ml_recording_free(recording);
+}
+
 int
 main(void)
 {
     RUN(test_tracebacks_of_the_forward_are_kept);
+    RUN(test_a_block_has_the_only_traceback);
     return TEST_RESULT();
 }
