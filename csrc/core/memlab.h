@@ -219,7 +219,7 @@ typedef struct ml_event_text {
     size_t internal_bytes;
     const char *compiled; /* the region of torch.compile, of compiled_bytes bytes */
     size_t compiled_bytes;
-    const void *anomaly; /* Python's dict of the running node in anomaly mode, or NULL */
+    const void *anomaly; /* Python's dict of the node in anomaly mode, or NULL */
 } ml_event_text;
 
 #define ML_DEVICE_MAX 64

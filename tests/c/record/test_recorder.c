@@ -173,48 +173,6 @@ test_skipped_actions_do_not_count(void)
 }
 
 static void
-emit_in_anomaly(unsigned action, unsigned other, const char *anomaly)
-{
-    ml_event event = {.action = (uint8_t)action,
-                      .addr = SEGMENT,
-                      .size = 512,
-                      .other = other,
-                      .flags = ML_EVENT_BACKWARD};
-    ml_event_text text = {.anomaly = anomaly};
-    ml_script_emit(0, &event, &text);
-}
-
-static uint32_t
-read_forward(void *stacks, const void *anomaly)
-{
-    return ml_stacks_string(stacks, anomaly, strlen(anomaly));
-}
-
-/* It comes with the stack: where no stack is asked for, there is none. */
-static void
-test_the_traceback_of_the_forward(void)
-{
-    emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
-    ml_window *window = start(1000, ML_CONTEXT_ALLOC);
-    CHECK(window != NULL);
-    emit_in_anomaly(ML_ACTION_ALLOC, 0, "forward");
-    emit_in_anomaly(ML_ACTION_OTHER, ML_OTHER_ANNOTATE, "forward");
-    emit_in_anomaly(ML_ACTION_FREE_REQUESTED, 0, "of no use");
-    emit_in_anomaly(ML_ACTION_FREE_COMPLETED, 0, NULL);
-    ml_recording *recording = freeze(window);
-    CHECK(recording != NULL);
-    CHECK_INT(ml_recording_validate(recording), 0);
-    const ml_event *events = plain_events(&recording->devices[0]);
-    const ml_string *forward = &recording->strings[ml_event_forward(&events[0])];
-    CHECK_TEXT(forward->bytes, forward->length, "forward");
-    CHECK_UINT(events[1].other, ML_OTHER_ANNOTATE);
-    CHECK_UINT(ml_event_forward(&events[2]), 0);
-    CHECK_UINT(ml_event_forward(&events[3]), 0);
-    ml_recording_free(recording);
-    ml_window_stop(window);
-}
-
-static void
 test_overwriting_is_counted(void)
 {
     emit(ML_ACTION_SEGMENT_ALLOC, SEGMENT, 2 * MIB, 0);
@@ -585,7 +543,6 @@ test_forked_children_read_totals_of_one_instant(void)
 static int
 begin(void)
 {
-    ml_recorder_set_forward(read_forward);
     return ml_recorder_init(walk) != 0 ||
            ml_script_register(ml_recorder_add_source, ml_recorder_record) != 0;
 }
@@ -595,7 +552,6 @@ main(void)
 {
     RUN_AFRESH(begin, test_events_and_state);
     RUN_AFRESH(begin, test_skipped_actions_do_not_count);
-    RUN_AFRESH(begin, test_the_traceback_of_the_forward);
     RUN_AFRESH(begin, test_overwriting_is_counted);
     RUN_AFRESH(begin, test_windows_do_not_disturb_each_other);
     RUN_AFRESH(begin, test_contexts_change_while_recording);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "file/snapshot/pickle_writer.h"
 #include "file/snapshot/snapshot_reader.h"
 #include "file/snapshot/unpickle.h"
 #include "file/snapshot/value.h"
@@ -171,6 +172,29 @@ literal_recording(const char *literal)
     }
     ml_buffer_fini(&pickle);
     return recording;
+}
+
+static inline int
+literal_sink(void *context, const void *bytes, size_t length)
+{
+    ml_buffer *out = context;
+    ml_buffer_append(out, bytes, length);
+    return out->error;
+}
+
+/* The literal of what is written of RECORDING; the caller frees. */
+static inline char *
+literal_written(const ml_recording *recording, unsigned options)
+{
+    ml_buffer out = {0};
+    int error = ml_pickle_write(recording, options, literal_sink, &out);
+    char *text = literal_of_pickle(out.bytes, out.length);
+    ml_buffer_fini(&out);
+    if (error != 0) {
+        ml_free(text);
+        return NULL;
+    }
+    return text;
 }
 
 #endif

@@ -161,9 +161,8 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
         event->node = merge->string_of[event->node];
         event->internal = merge->string_of[event->internal];
         event->compiled = merge->string_of[event->compiled];
-        if (event->action != ML_ACTION_OTHER) {
-            event->other = merge->string_of[event->other];
-        }
+        uint32_t forward = ml_event_forward(event);
+        event->other = forward != 0 ? merge->string_of[forward] : event->other;
     }
     for (size_t i = 0; i < to->segment_count; i++) {
         to->segments[i].stack = merge->stack_of[to->segments[i].stack];

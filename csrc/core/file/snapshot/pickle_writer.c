@@ -26,10 +26,10 @@ typedef struct writer {
     const ml_recording *recording;
     ml_sink sink;
     void *sink_context;
-    unsigned char *buffer; /* owned */
-    size_t used;           /* bytes */
+    unsigned char *buffer;             /* owned */
+    size_t used;                       /* bytes */
     uint32_t *shared[ML_SHARED_COUNT]; /* memo index + 1 by kind and id; owned */
-    uint32_t *strings;     /* memo index + 1 by string; owned */
+    uint32_t *strings;                 /* memo index + 1 by string; owned */
     uint32_t words[ML_WORD_COUNT];
     uint32_t memo_count;
     size_t depth;

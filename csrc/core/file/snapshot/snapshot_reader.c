@@ -116,8 +116,8 @@ read_event_field(ml_reader *r, unsigned word, ml_value value, ml_event *event,
         return ml_snapshot_tables_stack(&r->tables, value, ML_UNREAD_EVENT_FRAMES,
                                         &event->stack);
     case ML_WORD_FORWARD_FRAMES:
-        return ml_snapshot_tables_texts(&r->tables, value, ML_UNREAD_EVENT_FORWARD_FRAMES,
-                                        forward);
+        return ml_snapshot_tables_texts(&r->tables, value,
+                                        ML_UNREAD_EVENT_FORWARD_FRAMES, forward);
     default:
         return read_event_column(r, word, value, event);
     }

@@ -49,9 +49,9 @@ int ml_snapshot_tables_stack(ml_snapshot_tables *tables, ml_value value,
 /* *ID is the recording's id for the texts of a list, with a zero byte between them. */
 int ml_snapshot_tables_texts(ml_snapshot_tables *tables, ml_value value,
                              enum ml_unread what, uint32_t *id);
-/* As ml_snapshot_tables_stack for a list whose frames have MODULES, a dict of names by place in the list.
- * Call it before ml_snapshot_tables_stack sees the list, which then uses the
- * modules. */
+/* As ml_snapshot_tables_stack for a list whose frames have MODULES, a dict of names by
+ * place in the list.  Call it before ml_snapshot_tables_stack sees the list, which then
+ * uses the modules. */
 int ml_snapshot_tables_stack_of_modules(ml_snapshot_tables *tables, ml_value value,
                                         const ml_array *modules);
 

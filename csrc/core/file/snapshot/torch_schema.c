@@ -118,17 +118,18 @@ compare_births(const void *a, const void *b)
 {
     const birth *first = a;
     const birth *second = b;
-    return first->addr != second->addr ? (first->addr > second->addr ? 1 : -1)
-                                       : (first->index > second->index) -
-                                             (first->index < second->index);
+    return first->addr != second->addr
+               ? (first->addr > second->addr ? 1 : -1)
+               : (first->index > second->index) - (first->index < second->index);
 }
 
+/* Whether DEVICE may have some: an annotation counts, too. */
 static bool
 has_forwards(const ml_device_trace *device)
 {
     for (size_t i = 0; i < device->event_count; i += ML_EVENTS_CHUNK) {
         if (ml_events_most(&device->events, device->event_count, i,
-                           ML_EVENT_MEMBER_other) > ML_OTHER_ANNOTATE) {
+                           ML_EVENT_MEMBER_other) != 0) {
             return true;
         }
     }

@@ -15,21 +15,6 @@ sink(void *context, const void *bytes, size_t length)
     return out->error;
 }
 
-/* The literal of what is written of RECORDING; the caller frees. */
-static char *
-literal_written(const ml_recording *recording, unsigned options)
-{
-    ml_buffer out = {0};
-    int error = ml_pickle_write(recording, options, sink, &out);
-    char *text = literal_of_pickle(out.bytes, out.length);
-    ml_buffer_fini(&out);
-    if (error != 0) {
-        ml_free(text);
-        return NULL;
-    }
-    return text;
-}
-
 #define FRAMES \
     "[{'name':'f','filename':'a.py','line':3},{'name':'g','filename':'','line':0}]"
 #define DIVISIONS \
@@ -366,62 +351,6 @@ test_the_region_of_torch_compile_is_kept(void)
     ml_recording_free(recording);
 }
 
-static size_t
-count_of(const char *text, const char *part)
-{
-    size_t count = 0;
-    while ((text = strstr(text, part)) != NULL) {
-        text += strlen(part);
-        count++;
-    }
-    return count;
-}
-
-/* Events keep the traceback of their moment, live blocks that of their allocation; an
- * annotation has none. */
-static void
-test_tracebacks_of_the_forward_are_kept(void)
-{
-    ml_recording *recording = literal_recording(
-        "{'segments':[{'device':0,'address':4096,'total_size':2048,'blocks':["
-        "{'address':4096,'size':1024,'requested_size':9,'state':'active_allocated',"
-        "'frames':[]},{'address':5120,'size':1024,'requested_size':9,"
-        "'state':'inactive','frames':[]}]}],"
-        "'device_traces':[["
-        "{'action':'alloc','addr':4096,'size':9,'frames':[],'forward_frames':['old']},"
-        "{'action':'free_requested','addr':4096,'size':9,'frames':[]},"
-        "{'action':'free_completed','addr':4096,'size':9,'frames':[]},"
-        "{'action':'alloc','addr':5120,'size':9,'frames':[],'forward_frames':['old']},"
-        "{'action':'alloc','addr':4096,'size':9,'frames':[],"
-        "'forward_frames':['outer','inner']},"
-        "{'action':'annotate','addr':4096,'size':9,'frames':[],"
-        "'forward_frames':['outer']},"
-        "{'action':'oom','device_free':1,'size':9,'frames':[],'forward_frames':[1]},"
-        "{'action':'oom','device_free':1,'size':9,'frames':[],'forward_frames':[]}]]}");
-    CHECK(recording != NULL);
-    CHECK_INT(ml_recording_validate(recording), 0);
-    const ml_event *events = plain_events(&recording->devices[0]);
-    const ml_string *both = &recording->strings[ml_event_forward(&events[4])];
-    CHECK_UINT(both->length, 11);
-    CHECK(memcmp(both->bytes, "outer\0inner", 11) == 0);
-    CHECK_UINT(ml_event_forward(&events[1]), 0);
-    CHECK_UINT(events[5].other, ML_OTHER_ANNOTATE);
-    CHECK_UINT(ml_event_forward(&events[5]), 0);
-    CHECK_UINT(recording->unread[ML_UNREAD_EVENT_FORWARD_FRAMES], 1);
-    char *text = literal_written(recording, 0);
-    CHECK_UINT(count_of(text, "'forward_frames':['old']"), 2);
-    CHECK_UINT(count_of(text, "'forward_frames':['outer','inner']"), 2);
-    CHECK_UINT(count_of(text, "forward_frames"), 4);
-    const char *segments = strstr(text, "'segments'");
-    const char *block = strstr(text, "'forward_frames':['outer','inner']");
-    CHECK(segments != NULL && block < strstr(text, "'device_traces'"));
-    ml_free(text);
-    /* An id above the last string. */
-    plain_events(&recording->devices[0])[0].other = 1000;
-    CHECK(ml_recording_validate(recording) != 0);
-    ml_recording_free(recording);
-}
-
 /* Walks the opcodes by their lengths alone: which there are, how many values a batch
  * holds at most, how many bytes. */
 static void
@@ -614,7 +543,6 @@ main(void)
     RUN(test_integers);
     RUN(test_skipped_actions_are_left_out);
     RUN(test_the_region_of_torch_compile_is_kept);
-    RUN(test_tracebacks_of_the_forward_are_kept);
     RUN(test_only_what_the_viewer_reads);
     RUN(test_sharing);
     RUN(test_sink_fails);
