@@ -259,11 +259,11 @@ read_environment(void)
     const char *local = getenv("LOCAL_RANK");
     bool first = local == NULL || strcmp(local, "0") == 0;
     if (!config.quiet && config.devices > 0 && first) {
-        fprintf(stderr,
-                "memlab phantom: %d x %s, %.2f GiB each; kernels do nothing: %s\n",
-                config.devices, config.gpu->full_name,
-                (double)config.total_bytes / (double)(1 << 30),
-                none ? "results are not computed" : "at most small results are computed");
+        fprintf(
+            stderr, "memlab phantom: %d x %s, %.2f GiB each; kernels do nothing: %s\n",
+            config.devices, config.gpu->full_name,
+            (double)config.total_bytes / (double)(1 << 30),
+            none ? "results are not computed" : "at most small results are computed");
     }
 }
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from on_phantom import installed
-from run_folders import HEAD, ROOT, names, peaks, results
+from run_folders import HEAD, names, peaks, results
 
 from memlab._cli import variable
 from memlab._errors import Error

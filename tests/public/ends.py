@@ -91,7 +91,7 @@ def end(program: Program, checkouts: Path, folder: Path, command: str, **more: s
     done = subprocess.run(
         words(program, command),
         cwd=start,
-        # The phantom's own line says what to do where values are not computed.
+        # The phantom's own line says that values are not computed.
         env={
             **runs.environment(program),
             "MEMLAB_PHANTOM_QUIET": "0",
