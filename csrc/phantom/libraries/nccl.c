@@ -137,18 +137,31 @@ ML_EXPORT(int, ncclCommInitAll, (ml_nccl_comm * *made, int count, const int *dev
     return OK;
 }
 
-/* Only the other ranks know who shares the colour; torch asks neither for their number
- * nor for the rank among them.  So a split has its parent's size, and takes the memory
- * of a new communicator, which was not measured. */
+/* Of what this thread splits off now: how many ranks, and which of them this is; 0: not
+ * told. */
+static _Thread_local int split_ranks, split_rank;
+
+/* For memlab's Python, before and after torch splits a group. */
+ML_EXPORT(void, memlab_phantom_split, (int ranks, int rank))
+{
+    split_ranks = ranks;
+    split_rank = rank;
+}
+
+/* Only the other ranks know who shares the colour; torch does, too, and memlab asks it.  A
+ * split of which nothing was told has its parent's size.  It takes the memory of a new
+ * communicator, which was not measured. */
 ML_EXPORT(int, ncclCommSplit,
           (const ml_nccl_comm *comm, int color, int key, ml_nccl_comm **made,
            const comm_config *config))
 {
+    bool told = split_ranks > 0;
+
     (void)key;
     *made = NULL;
-    return color < 0
-               ? OK
-               : comm_new(made, comm->ranks, comm->rank, config, comm->device, NULL);
+    return color < 0 ? OK
+                     : comm_new(made, told ? split_ranks : comm->ranks,
+                                told ? split_rank : comm->rank, config, comm->device, NULL);
 }
 
 ML_EXPORT(int, ncclCommShrink,
