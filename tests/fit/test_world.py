@@ -253,6 +253,28 @@ def test_a_group_that_is_split_off_has_its_own_size(how, tmp_path, capsys):
     assert answer["ended"] == "end"
 
 
+EXCHANGES = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+part = torch.ones(12, device="cuda")
+sizes = [6, 6] if sys.argv[1] == "equal" else [4, 8]
+dist.all_to_all_single(torch.empty_like(part), part, sizes, sizes)
+one = torch.nn.Parameter(torch.ones(1, device="cuda"))
+one.grad = torch.ones(1, device="cuda")
+torch.optim.SGD([one]).step()
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("how, told", [("equal", 0), ("unequal", 1)])
+def test_parts_of_unequal_sizes_are_told(how, told, tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text(EXCHANGES)
+    answer = fit_json(capsys, "--world-size", 2, "--ranks", 0, script, how)
+    assert sum("parts of unequal sizes" in note for note in answer["notes"]) == told
+
+
 OFFLOADS = """
 import contextlib, sys, torch
 layers = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False) for _ in range(16)))
