@@ -120,7 +120,7 @@ test-composer: ## Run the callbacks in Composer itself; its torch is another, 5.
 test-trainers: ## Run memlab beside DeepSpeed, TRL, PEFT, accelerate, Ray and torchtune
 	@PYTHON='$(PYTHON)' tools/setup.sh '$(TRAINERS_VENV)' '$(TORCH)'
 	$(TRAINERS_VENV)/bin/python -m pip install -q deepspeed trl peft datasets \
-	    'ray[train]' torchtune torchdata
+	    'ray[train]' torchtune torchdata kubernetes-validate
 	@# torchtune needs this one, which PEFT refuses: apart, for torchtune alone.
 	[ -d '$(TRAINERS_VENV)/torchtune' ] || $(TRAINERS_VENV)/bin/python -m pip install -q \
 	    --no-deps --target '$(TRAINERS_VENV)/torchtune' torchao==0.9.0

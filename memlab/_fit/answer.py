@@ -41,6 +41,11 @@ _EXTRAPOLATED = (
     "and NVLink multicast may take some hundred MiB more"
 )
 
+_UNEQUAL = (
+    "the ranks sent each other parts of unequal sizes, as tokens for experts: as many came to "
+    "each as it sent. How many come follows from data; a rank to which more come takes more"
+)
+
 
 def answer_of(
     words, gpu, devices, memory, vary, steps, timeout, tell=None, world=None
@@ -357,6 +362,8 @@ def _notes(run):
             "watchdog frees the old ones later: by chance the peak is up to "
             f"{wording.size(rebuilt)} higher"
         )
+    if any(rank["unequal"] for rank in run.ranks.values()):
+        notes.append(_UNEQUAL)
     if run.failed:
         notes.append(
             f"the program failed{_by(run)}: on the phantom device values read from the GPU are "

@@ -169,6 +169,7 @@ class _Run:
             "made_up": made_up.read(),
             "joined": self._world is None or self._world.joined,
             "layout": self._layout,
+            "unequal": bool(ctypes.CDLL(None).memlab_phantom_unequal_exchange()),
             "estimated": bool(ctypes.CDLL(None).memlab_phantom_estimated_convolutions()),
             "devices": [
                 self._device(torch, i)

@@ -23,7 +23,7 @@ from memlab import phantom
 from memlab._errors import Error
 from memlab._files import names
 from memlab._native import devices, sources
-from memlab._run import commands, made_up
+from memlab._run import commands, made_up, splits
 from memlab._text import terminal
 
 # What torch says where a program wants a GPU and there is none.
@@ -52,6 +52,7 @@ def prepare(options) -> str:
     if source == "cuda" and devices.under_phantom():
         _refuse_without_code()
         made_up.watch()
+        splits.watch()
     return source
 
 

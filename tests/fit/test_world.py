@@ -219,6 +219,62 @@ def test_a_rank_that_others_need_shows_its_own_error(tmp_path, capsys):
     )
 
 
+SPLITS = """
+import os, torch, torch.distributed as dist
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+torch.cuda.set_device(device)
+# Bound to a device, groups are split off the first one.
+dist.init_process_group("nccl", device_id=device)
+mesh = dist.device_mesh.init_device_mesh("cuda", (2, 2), mesh_dim_names=("copies", "shards"))
+part = torch.arange(64, device=device)
+for group in (mesh.get_group("shards"), dist.new_group([0, 1, 2])):
+    if dist.get_rank(group) < 0:
+        continue
+    whole = torch.empty(64 * group.size(), dtype=torch.int64, device=device)
+    behind = torch.zeros(256, dtype=torch.int64, device=device)
+    dist.all_gather_into_tensor(whole, part, group=group)
+    assert whole.sum().item() == group.size() * 63 * 32
+    assert behind.sum().item() == 0
+one = torch.nn.Parameter(torch.ones(1, device=device))
+one.grad = torch.ones(1, device=device)
+torch.optim.SGD([one]).step()
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how", [("--world-size", 4, "--ranks", 0), ("torchrun", "--nproc-per-node", 4)]
+)
+def test_a_group_that_is_split_off_has_its_own_size(how, tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text(SPLITS)
+    answer = fit_json(capsys, *how, script)
+    assert answer["ended"] == "end"
+
+
+EXCHANGES = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+part = torch.ones(12, device="cuda")
+sizes = [6, 6] if sys.argv[1] == "equal" else [4, 8]
+dist.all_to_all_single(torch.empty_like(part), part, sizes, sizes)
+one = torch.nn.Parameter(torch.ones(1, device="cuda"))
+one.grad = torch.ones(1, device="cuda")
+torch.optim.SGD([one]).step()
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("how, told", [("equal", 0), ("unequal", 1)])
+def test_parts_of_unequal_sizes_are_told(how, told, tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text(EXCHANGES)
+    answer = fit_json(capsys, "--world-size", 2, "--ranks", 0, script, how)
+    assert sum("parts of unequal sizes" in note for note in answer["notes"]) == told
+
+
 OFFLOADS = """
 import contextlib, sys, torch
 layers = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False) for _ in range(16)))

@@ -154,3 +154,27 @@ def test_flat_buffers_of_deepspeed_have_their_categories(phantom_run, stage):
 def test_an_adapter_is_trained_by_trl_with_the_callbacks(phantom_run):
     need("trl", "peft", "datasets")
     phantom_run(PROGRAMS / "peft_sft.py")
+
+
+def test_the_documented_part_of_a_kubernetes_job_is_one():
+    """By the schema of the API: each field is there, in its place."""
+    need("kubernetes_validate")
+    import kubernetes_validate
+    import yaml
+
+    section = GUIDE.read_text().partition("\n### Kubernetes\n")[2]
+    part = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.S)[1])
+    image = {"name": "train", "image": "train:1", "command": ["torchrun", "train.py"]}
+    claim = {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}
+    pod = {"containers": [image | part], "volumes": [claim], "restartPolicy": "Never"}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "gpt"},
+        "spec": {"completions": 2, "parallelism": 2, "template": {"spec": pod}},
+    }
+    kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
+    # What is mounted is a volume, and what a value refers to stands before it.
+    assert [item["name"] for item in part["volumeMounts"]] == [claim["name"]]
+    names = [variable["name"] for variable in part["env"]]
+    assert names.index("JOB_NAME") < names.index("MEMLAB")

@@ -4,6 +4,7 @@
  * same. */
 #include "libraries/nccl.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,18 +138,32 @@ ML_EXPORT(int, ncclCommInitAll, (ml_nccl_comm * *made, int count, const int *dev
     return OK;
 }
 
-/* Only the other ranks know who shares the colour; torch asks neither for their number
- * nor for the rank among them.  So a split has its parent's size, and takes the memory
- * of a new communicator, which was not measured. */
+/* Of what this thread splits off now: how many ranks, and which of them this is; 0: not
+ * told. */
+static _Thread_local int split_ranks, split_rank;
+
+/* For memlab's Python, before and after torch splits a group. */
+ML_EXPORT(void, memlab_phantom_split, (int ranks, int rank))
+{
+    split_ranks = ranks;
+    split_rank = rank;
+}
+
+/* Only the other ranks know who shares the colour; torch does, too, and memlab asks it.  A
+ * split of which nothing was told has its parent's size.  It takes the memory of a new
+ * communicator, which was not measured. */
 ML_EXPORT(int, ncclCommSplit,
           (const ml_nccl_comm *comm, int color, int key, ml_nccl_comm **made,
            const comm_config *config))
 {
+    bool told = split_ranks > 0;
+
     (void)key;
     *made = NULL;
     return color < 0
                ? OK
-               : comm_new(made, comm->ranks, comm->rank, config, comm->device, NULL);
+               : comm_new(made, told ? split_ranks : comm->ranks,
+                          told ? split_rank : comm->rank, config, comm->device, NULL);
 }
 
 ML_EXPORT(int, ncclCommShrink,
@@ -344,6 +359,8 @@ typedef struct {
     const void *sent; /* the last sent, to a peer; NULL: nothing yet */
     size_t sent_bytes;
     int sent_to;
+    bool differ; /* sizes of what is sent */
+    bool own;    /* a part is this rank's: of all_to_all, not of a pipeline */
 } calls;
 
 static _Thread_local calls group;
@@ -362,6 +379,14 @@ receive_in_group(arrival arrived)
         group.room = room;
     }
     group.arrivals[group.count++] = arrived;
+}
+
+/* Whether a rank had parts of unequal sizes for all ranks. */
+static atomic_bool unequal;
+
+ML_EXPORT(int, memlab_phantom_unequal_exchange, (void))
+{
+    return atomic_load(&unequal);
 }
 
 ML_EXPORT(int, ncclGroupStart, (void))
@@ -385,6 +410,9 @@ ML_EXPORT(int, ncclGroupEnd, (void))
         if (group.from != NULL && each->bytes == group.bytes) {
             deliver(each->to, group.from, group.bytes);
         }
+    }
+    if (group.differ && group.own) {
+        atomic_store(&unequal, true);
     }
     free(group.arrivals);
     group = (calls){.depth = 0};
@@ -470,6 +498,9 @@ ML_EXPORT(int, ncclSend,
           (const void *from, size_t count, int type, int peer, ml_nccl_comm *comm))
 {
     if (group.depth > 0) {
+        group.differ = group.differ || (group.sent != NULL &&
+                                        group.sent_bytes != count * type_bytes(type));
+        group.own = group.own || peer == comm->rank;
         group.sent = from;
         group.sent_bytes = count * type_bytes(type);
         group.sent_to = peer;
