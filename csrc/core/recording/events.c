@@ -10,9 +10,6 @@ _Static_assert(0 ML_EVENT_MEMBERS(XX) + PADDING == sizeof(ml_event),
                "a member of ml_event has no column");
 #undef XX
 
-/* Bits that a word has room for after up to 7 others. */
-#define MOST_BITS 56
-
 #define TAIL sizeof(uint64_t)
 
 /* ---- A chunk ---- */
@@ -61,72 +58,6 @@ read_chunk(const ml_event_chunk *chunk, const ml_event_chunk *before, uint32_t m
 #undef XX
 }
 
-static size_t
-bytes_of(const ml_event_column_bits *column, size_t count)
-{
-    return (count * column->bits + 7) / 8;
-}
-
-/* VALUES less LEAST and without their last SHIFT bits, of BITS each, fewer than 64, to OUT,
- * which gets no byte more. */
-static void
-write_bits(const uint64_t *values, size_t count, uint64_t least, unsigned shift,
-           unsigned bits, uint8_t *out)
-{
-    uint64_t word = 0;
-    unsigned filled = 0;
-    size_t i = 0;
-#define PUT(value, taken) \
-    do { \
-        uint64_t bits_ = (value); \
-        word |= bits_ << filled; \
-        filled += (taken); \
-        if (filled >= 64) { \
-            memcpy(out, &word, sizeof(word)); \
-            out += sizeof(word); \
-            filled -= 64; \
-            word = bits_ >> ((taken)-filled); \
-        } \
-    } while (0)
-    if (bits <= ML_EVENT_PAIR_BITS) {
-        for (; i + 1 < count; i += 2) {
-            PUT((values[i] - least) >> shift | (values[i + 1] - least) >> shift << bits,
-                2 * bits);
-        }
-    }
-    for (; i < count; i++) {
-        PUT((values[i] - least) >> shift, bits);
-    }
-#undef PUT
-    memcpy(out, &word, (filled + 7) / 8);
-}
-
-/* The COUNT values, which lie between LEAST and MOST and differ in the bits of DIFFER, to
- * OUT. */
-static ml_event_column_bits
-write_column(const uint64_t *values, size_t count, uint64_t least, uint64_t most,
-             uint64_t differ, uint8_t *out)
-{
-    unsigned shift = (unsigned)__builtin_ctzll(differ);
-    unsigned bits = 64 - (unsigned)__builtin_clzll((most - least) >> shift);
-    if (bits > MOST_BITS) {
-        bits = 64;
-        shift = 0;
-        for (size_t i = 0; i < count; i++) {
-            uint64_t value = values[i] - least;
-            memcpy(out + i * sizeof(value), &value, sizeof(value));
-        }
-    }
-    else {
-        write_bits(values, count, least, shift, bits, out);
-    }
-    return (ml_event_column_bits){.base = least,
-                                  .most = most,
-                                  .bits = (uint8_t)bits,
-                                  .drop = (uint8_t)(64 - bits),
-                                  .shift = (uint8_t)shift};
-}
-
 typedef struct extent {
     uint64_t least;
     uint64_t most;
@@ -151,7 +82,8 @@ pack_values(const uint64_t *values, size_t count, extent of, uint8_t *out)
 {
     return of.differ == 0
                ? (ml_event_column_bits){.base = of.least, .most = of.least, .drop = 63}
-               : write_column(values, count, of.least, of.most, of.differ, out);
+               : ml_event_column_write(values, count, of.least, of.most, of.differ,
+                                       out);
 }
 
 /* Two words at once: the compiler does not find them itself at -O2. */
@@ -220,7 +152,8 @@ new_chunk(const ml_event *events, size_t count, uint32_t members,
         ml_event_column_bits *column = &columns[number]; \
         if ((members >> number & 1u) == 0) { \
             *column = from->columns[number]; \
-            memcpy(bytes + filled, from->bytes + column->at, bytes_of(column, count)); \
+            memcpy(bytes + filled, from->bytes + column->at, \
+                   ml_event_column_bytes(column, count)); \
         } \
         else if (differ.member == 0) { \
             *column = (ml_event_column_bits){ \
@@ -235,11 +168,11 @@ new_chunk(const ml_event *events, size_t count, uint32_t members,
                 most = value > most ? value : most; \
                 values[i] = value; \
             } \
-            *column = write_column(values, count, least, most, differ.member, \
-                                   bytes + filled); \
+            *column = ml_event_column_write(values, count, least, most, differ.member, \
+                                            bytes + filled); \
         } \
         column->at = (uint32_t)filled; \
-        filled += bytes_of(column, count); \
+        filled += ml_event_column_bytes(column, count); \
     }
     ML_EVENT_MEMBERS(XX)
 #undef XX
@@ -253,15 +186,15 @@ overwrite_column(ml_event_chunk *chunk, unsigned member, const uint64_t *values,
                  extent of)
 {
     ml_event_column_bits *column = &chunk->columns[member];
-    if (column->bits == 0 || column->bits > MOST_BITS ||
+    if (column->bits == 0 || column->bits > ML_EVENT_MOST_BITS ||
         (of.most - of.least) >> column->bits != 0) {
         return false;
     }
     column->base = of.least;
     column->most = of.most;
     column->shift = 0;
-    write_bits(values, chunk->count, of.least, 0, column->bits,
-               chunk->bytes + column->at);
+    ml_event_column_put(values, chunk->count, of.least, 0, column->bits,
+                        chunk->bytes + column->at);
     return true;
 }
 
@@ -281,10 +214,10 @@ with_column(const ml_event_chunk *chunk, unsigned member, const uint64_t *values
         }
         else {
             memcpy(bytes + filled, chunk->bytes + columns[k].at,
-                   bytes_of(&columns[k], count));
+                   ml_event_column_bytes(&columns[k], count));
         }
         columns[k].at = (uint32_t)filled;
-        filled += bytes_of(&columns[k], count);
+        filled += ml_event_column_bytes(&columns[k], count);
     }
     return chunk_of(count, columns, bytes, filled);
 }

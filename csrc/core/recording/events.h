@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "memlab.h"
+#include "recording/event_column.h"
 
 enum ml_event_member {
 #define XX(name, member, type) ML_EVENT_MEMBER_##name,
@@ -31,18 +32,6 @@ enum ml_event_member {
 
 #define ML_EVENTS_CHUNK 256u
 
-/* A value is BASE plus its bits, shifted left by SHIFT.  A constant column has no
- * bits. */
-typedef struct ml_event_column_bits {
-    uint64_t base;
-    uint64_t most; /* the greatest value */
-    uint32_t at;   /* in the chunk's bytes */
-    uint8_t bits;  /* an event: 0 to 56, or 64 */
-    uint8_t drop;  /* 64 - bits, 63 at most */
-    uint8_t shift;
-    uint8_t pad;
-} ml_event_column_bits;
-
 typedef struct ml_event_chunk {
     size_t count; /* number of its events: ML_EVENTS_CHUNK except in the last */
     ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
@@ -59,37 +48,6 @@ typedef struct ml_events {
 
 /* Frees PLAIN too. */
 void ml_events_free(ml_events *events);
-
-#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "columns of events are read as little-endian words"
-#endif
-
-/* The word of COLUMN's BYTES that begins with value I, and has all bits of it; of columns up
- * to ML_EVENT_PAIR_BITS also all of the next one. */
-static inline uint64_t
-ml_event_column_word(ml_event_column_bits column, const uint8_t *bytes, size_t i)
-{
-    size_t bit = i * column.bits;
-    uint64_t word;
-    memcpy(&word, bytes + (bit >> 3), sizeof(word));
-    return word >> (bit & 7);
-}
-
-#define ML_EVENT_PAIR_BITS 28
-
-/* The value that WORD begins with. */
-static inline uint64_t
-ml_event_column_first(ml_event_column_bits column, uint64_t word)
-{
-    return column.base + ((word & UINT64_MAX >> column.drop) << column.shift);
-}
-
-/* BYTES belong to COLUMN. */
-static inline uint64_t
-ml_event_column_value(ml_event_column_bits column, const uint8_t *bytes, size_t i)
-{
-    return ml_event_column_first(column, ml_event_column_word(column, bytes, i));
-}
 
 static inline uint64_t
 ml_event_chunk_value(const ml_event_chunk *chunk, unsigned member, size_t i)

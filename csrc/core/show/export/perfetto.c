@@ -38,8 +38,8 @@ typedef struct device_work {
 #define DIGIT_BITS 16u
 #define DIGITS ((size_t)1 << DIGIT_BITS)
 
-/* The bytes of the KEPT-th largest of ROWS, which are as many or more; COUNTS has room for DIGITS.  Digit
- * by digit, from the highest. */
+/* The bytes of the KEPT-th largest of ROWS, which are as many or more: digit by digit, from
+ * the highest.  COUNTS has room for DIGITS. */
 static uint64_t
 kept_bytes(const ml_lifetimes *rows, uint32_t *counts)
 {

@@ -31,11 +31,10 @@ typedef struct page_levels_work {
     ml_page_device *device;
     uint64_t *columns; /* owned; the finest level, then the coarser ones */
     size_t count;
-    size_t width; /* numbers per column */
-    uint32_t (
-        *of_kind)[KIND_SCHEMES]; /* owned; its groups among those of all schemes */
-    uint64_t *bytes;             /* owned; current bytes of each group of each scheme */
-    gain *gains;                 /* owned; since the column's peak so far */
+    size_t width;      /* numbers per column */
+    uint32_t *of_kind; /* owned; a kind's groups among those of all schemes */
+    uint64_t *bytes;   /* owned; current bytes of each group of each scheme */
+    gain *gains;       /* owned; since the column's peak so far */
     size_t gain_count;
     size_t gain_capacity;
     uint64_t time; /* us; after the events of earlier columns */
@@ -46,8 +45,9 @@ typedef struct page_levels_work {
 static inline void
 add_gain(const page_levels_work *w, uint64_t *bytes, gain of)
 {
+    const uint32_t *groups = &w->of_kind[(size_t)of.kind * KIND_SCHEMES];
     for (unsigned i = 0; i < KIND_SCHEMES; i++) {
-        bytes[w->of_kind[of.kind][i]] += of.bytes;
+        bytes[groups[i]] += of.bytes;
     }
     bytes[of.size] += of.bytes;
 }
@@ -161,7 +161,8 @@ begin_levels(page_levels_work *w)
     size_t chunks = (events + ML_PAGE_CHUNK_EVENTS - 1) / ML_PAGE_CHUNK_EVENTS;
     w->columns = ml_alloc_zeroed(w->count * w->width + 1, sizeof(uint64_t));
     w->bytes = ml_alloc_zeroed(groups->total + 1, sizeof(uint64_t));
-    w->of_kind = ml_alloc_zeroed(groups->kind_count + 1, sizeof(*w->of_kind));
+    w->of_kind =
+        ml_alloc_zeroed(groups->kind_count + 1, KIND_SCHEMES * sizeof(*w->of_kind));
     device->chunk_count = chunks > 0 ? chunks : 1;
     device->chunks = ml_alloc_zeroed(device->chunk_count, sizeof(ml_page_chunk));
     if (w->columns == NULL || w->bytes == NULL || w->of_kind == NULL ||
@@ -170,7 +171,7 @@ begin_levels(page_levels_work *w)
     }
     for (size_t kind = 0; kind < groups->kind_count; kind++) {
         for (unsigned i = 0; i < KIND_SCHEMES; i++) {
-            w->of_kind[kind][i] =
+            w->of_kind[kind * KIND_SCHEMES + i] =
                 (uint32_t)groups->firsts[i] + groups->of_kind[i][kind];
         }
     }
