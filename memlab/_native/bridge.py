@@ -392,13 +392,16 @@ def _build_in_cache(path, torch):
     """Builds the bridge at PATH in the user's cache, if it is missing."""
     with _locked(path.parent / "lock"):
         if not path.exists():
+            found = find_torch()
+            # What is missing is an error before anything is said of building.
+            compile_command(sources(found), path, found)
             print(
                 f"memlab: building its bridge to torch {torch.__version__} in "
                 f"{path.parent} (once, up to two minutes)",
                 file=sys.stderr,
                 flush=True,
             )
-            build(path, find_torch())
+            build(path, found)
 
 
 def _cached(path, torch):
