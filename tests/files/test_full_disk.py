@@ -433,9 +433,11 @@ def run(failing):
 for _ in range(3):  # what is made once
     _, answer, total = run(1 << 40)
 told = collections.Counter()
-for failing in range(20, total - 20, int(sys.argv[1])):
+for failing in range(20, total - 40, int(sys.argv[1])):
     try:
         said, out, _ = run(failing)
+        # CPython 3.14 says so, and goes on.
+        said = said.partition("Exception ignored while clearing an object managed dict")[0]
         told[said if said != "0 " or out == answer else "another answer"] += 1
     except BaseException as error:
         told[f"{failing}: {error!r}"] += 1
@@ -454,7 +456,7 @@ def no_memory(tmp_path_factory):
 def test_an_allocation_that_fails_alone(name, no_memory, tmp_path):
     """Of memlab's, or of CPython, which may lose the exception of one."""
     done = subprocess.run(
-        [sys.executable, "-c", FAILING, "23", *arguments(name, tmp_path)],
+        [sys.executable, "-c", FAILING, "7", *arguments(name, tmp_path)],
         env={
             **os.environ,
             "LD_PRELOAD": str(no_memory),
@@ -467,5 +469,4 @@ def test_an_allocation_that_fails_alone(name, no_memory, tmp_path):
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     right = {"0 ", f"1 memlab: {_guard._NO_MEMORY}\n"}
-    # CPython 3.14 allocates less than 3.11.
-    assert set(told) <= right and sum(told.values()) > 50, told
+    assert set(told) <= right and sum(told.values()) > 100, told

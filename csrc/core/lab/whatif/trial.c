@@ -400,10 +400,11 @@ takes_any_addresses(const trial *t)
            t->figures->peak.reserved / ML_PLACEMENT_GRANULE < ML_TRIAL_SEGMENTS_MAX;
 }
 
-static void
+static int
 sum_up(trial *t)
 {
     ml_trial_result *result = &t->result;
+    int error = 0;
     result->any_addresses = takes_any_addresses(t);
     result->placed = t->driver.asked;
     result->retries = t->figures->counters.of[ML_SOURCE_COUNTER_num_alloc_retries];
@@ -416,11 +417,12 @@ sum_up(trial *t)
     if (result->compared) {
         ml_comparison comparison = {.trace = t->workload->trace};
         ml_ledger_visitor visitor = {&comparison, ml_compare_segment, ml_compare_block};
-        ml_allocator_visit(t->allocator, &visitor);
+        error = ml_allocator_visit(t->allocator, &visitor);
         ml_compare_end(&comparison);
         result->mismatched_segments += comparison.mismatched_segments;
         result->mismatched_blocks = comparison.mismatched_blocks;
     }
+    return error;
 }
 
 int
@@ -437,7 +439,7 @@ ml_trial_run(const ml_workload *workload, const ml_trial_options *options,
         if (options->recorded_addresses) {
             ml_trial_driver_end(&t.driver);
         }
-        sum_up(&t);
+        error = sum_up(&t);
         *out = t.result;
     }
     finish(&t);
