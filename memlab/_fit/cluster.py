@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
+import signal
 import socket
 import sys
 
@@ -28,6 +29,7 @@ def executor(address):
     ends with it.  Raises memlab.Error without Ray or a cluster.
     """
     ray = package("ray", "--cluster")
+    at_end = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, log_to_driver=False, configure_logging=False)
     except Exception as error:
@@ -36,6 +38,8 @@ def executor(address):
             f"no Ray cluster at {address}: {first}: on its first machine run ray start --head, "
             "and give its HOST:PORT, or auto on a machine of the cluster"
         ) from None
+    # Ray's would end this process at once, and leave what is under way.
+    signal.signal(signal.SIGTERM, at_end)
     tasks = _Tasks(ray)
     # Ray prints to it what it lost; the answer is to stand there alone.
     with contextlib.redirect_stdout(sys.stderr):
@@ -89,6 +93,8 @@ class _Tasks(concurrent.futures.Executor):
 
 def _call(folder, version, call, arguments):
     """In a worker: CALL(*ARGUMENTS) in FOLDER, for a sweep of memlab's VERSION."""
+    # By which Ray tells that the sweep was given up: ignored where Ray was started with &.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     host = socket.gethostname()
     if version != __version__:
         raise Error(f"{host} has memlab {__version__}, the sweep {version}: install the same")

@@ -6,6 +6,7 @@ import collections
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,34 @@ def _ends_worker_of(tp):
         return {"fits": True, **dict.fromkeys(keys, 1), "rank": None, "error": None}
 
     return try_out
+
+
+def _waiting():
+    """Waits as for a program; tells of its begin by a pipe, of its end by a file."""
+
+    def wait():
+        program = subprocess.Popen(["sleep", "1000"])
+        Path("began").write_text("")
+        try:
+            program.wait(900)
+        finally:
+            program.kill()
+            Path("ended").touch()
+
+    return wait
+
+
+def test_what_is_under_way_ends_with_the_sweep(address):
+    os.mkfifo("began")
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        with cluster.executor(address) as executor:
+            # Not Ray's, by which this process would end at once.
+            assert signal.getsignal(signal.SIGTERM) is before
+            executor.submit(_waiting())
+            Path("began").read_text()
+            raise KeyboardInterrupt
+    assert Path("ended").exists()
 
 
 def test_a_folder_that_a_machine_lacks_is_told(address, tmp_path, monkeypatch):
