@@ -35,7 +35,7 @@ RESERVED = ALLOCATED + 2 * MIB
 
 def test_buckets_that_are_made_anew_may_be_there_twice():
     def notes(*rebuilt):
-        others = {"made_up": [0, []]}
+        others = {"made_up": [0, []], "unequal": False}
         ranks = {n: {"rebuilt_bytes": bytes, **others} for n, bytes in enumerate(rebuilt)}
         return _fit_answer._notes(types.SimpleNamespace(ranks=ranks, failed=False))
 
