@@ -159,11 +159,12 @@ def test_configurations_are_safe_yaml(tmp_path):
         assert again.collect_funcs == cfg.collect_funcs and again.schedule == cfg.schedule
 
 
-def test_a_name_without_a_module_says_what_to_give():
+@pytest.mark.parametrize("name", ["nosuch", "os.", ".path", "."])
+def test_a_name_without_a_part_says_what_to_give(name):
     from memlab.callbacks._memprofiler.config import resolve
 
-    with pytest.raises(ValueError, match="'nosuch': give a function, or its dotted path"):
-        resolve("nosuch")
+    with pytest.raises(ValueError, match=f"'{name}': give a function, or its dotted path"):
+        resolve(name)
 
 
 @pytest.fixture(autouse=True)

@@ -76,7 +76,7 @@ def resolve(name: str | Callable) -> Callable:
     if text.startswith(_THEIRS):
         text = _OURS + text[len(_THEIRS) :]
     module, _, attribute = text.rpartition(".")
-    if not module:
+    if not module or not attribute:
         raise misconfiguration(
             f"Unable to import and resolve specified function {text!r}: give a function, or "
             "its dotted path, as 'package.module.function'"
