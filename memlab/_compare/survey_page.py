@@ -10,7 +10,7 @@ from html import escape
 
 from memlab._compare import survey
 from memlab._files import download, names
-from memlab._text import wording
+from memlab._text import plain_page, wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,27 +23,12 @@ _WIDTH, _HEIGHT = 1200, 240
 # Okabe and Ito's colours, which colour-blind people tell apart; further kinds share the last.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
 
-_HEAD = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 14px/1.4 system-ui, sans-serif; margin: 1.5em auto; max-width: 1200px;
-  padding: 0 1em; }}
-pre {{ font-size: 13px; overflow-x: auto; }}
-svg {{ width: 100%; height: auto; background: color-mix(in srgb, CanvasText 5%, Canvas); }}
-svg a:focus rect, svg a:hover rect {{ stroke: CanvasText; stroke-width: 1; }}
-.key span {{ display: inline-block; width: 0.8em; height: 0.8em; margin: 0 0.4em 0 1.2em; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ text-align: right; padding: 0.1em 0.8em; }}
-th:last-child, td:last-child {{ text-align: left; }}
-</style>
-</head>
-<body>
+_STYLE = """\
+svg { background: color-mix(in srgb, CanvasText 5%, Canvas); }
+svg a:focus rect, svg a:hover rect { stroke: CanvasText; stroke-width: 1; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: 0.1em 0.8em; }
+th:last-child, td:last-child { text-align: left; }
 """
 
 
@@ -119,7 +104,7 @@ def page(answer: Any, path: str) -> Iterator[bytes]:
     the rank's own page, if `memlab run` or `memlab view` has written one beside its file.
     """
     folder = os.path.dirname(os.path.abspath(path))
-    yield _HEAD.format(title=f"Memory of {len(answer['ranks'])} ranks").encode()
+    yield plain_page.head(f"Memory of {len(answer['ranks'])} ranks", _STYLE).encode()
     if answer["ranks"]:
         groups = list(_groups(answer))
         colours = {rank: colour for _, colour, ranks in groups for rank in ranks}

@@ -310,25 +310,18 @@ def settings(varied, where=(), around=None):
     fixed = {"world_size": around.size, "nodes": around.nodes} if around else {}
     conditions = [condition.Condition(text, names, fixed) for text in where]
     choices = [item for item in parsed if isinstance(item, vary.Choices)]
+    ranged = ranges[0] if ranges else None
+    of_range = [item for item in conditions if ranged and item.uses(ranged.name)]
+    of_choices = [item for item in conditions if item not in of_range]
     found = []
     for values in itertools.product(*(item.values for item in choices)):
         chosen = [(item.name, value) for item, value in zip(choices, values)]
-        if not ranges:
-            if _meets(conditions, dict(chosen)):
-                found.append((chosen, None, None))
+        if not _meets(of_choices, dict(chosen)):
             continue
-        [ranged] = ranges
-        to_try = range(ranged.lowest, ranged.highest + 1)
-        of_range = [item for item in conditions if item.uses(ranged.name)]
-        if not _meets([item for item in conditions if item not in of_range], dict(chosen)):
-            continue
+        to_try = range(ranged.lowest, ranged.highest + 1) if ranged else None
         if of_range:
-            to_try = [
-                value
-                for value in to_try
-                if _meets(of_range, {**dict(chosen), ranged.name: value})
-            ]
-        if to_try:
+            to_try = [n for n in to_try if _meets(of_range, dict([*chosen, (ranged.name, n)]))]
+        if ranged is None or to_try:
             found.append((chosen, ranged, to_try))
     if not found:
         raise ValueError(f"no values meet {' and '.join(map(repr, where))}")

@@ -11,31 +11,15 @@ from memlab import _core
 from memlab._errors import Error
 from memlab._export.tables import package
 from memlab._fit import text
-from memlab._text import wording
+from memlab._text import plain_page, wording
 
 _WIDTH, _BAR, _LINE, _LEFT = 1200, 18, 26, 420
 # Okabe and Ito's blue and green, which colour-blind people tell apart.
 _BLUE, _GREEN = "#0072b2", "#009e73"
 
-_HEAD = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 14px/1.4 system-ui, sans-serif; margin: 1.5em auto; max-width: 1200px;
-  padding: 0 1em; }}
-pre {{ font-size: 13px; overflow-x: auto; }}
-svg {{ width: 100%; height: auto; }}
-svg text {{ fill: CanvasText; font-size: 13px; }}
-.gpu {{ fill: CanvasText; fill-opacity: 0.12; }}
-.key span {{ display: inline-block; width: 0.8em; height: 0.8em; margin: 0 0.4em 0 1.2em; }}
-</style>
-</head>
-<body>
+_STYLE = """\
+svg text { fill: CanvasText; font-size: 13px; }
+.gpu { fill: CanvasText; fill-opacity: 0.12; }
 """
 
 
@@ -128,7 +112,7 @@ def _picture(answer):
 
 def page(answer):
     """The page of ANSWER of memlab.sweep, piece by piece."""
-    yield _HEAD.format(title=f"Where {escape(answer['program'])} fits")
+    yield plain_page.head(f"Where {answer['program']} fits", _STYLE)
     yield from _picture(answer)
     yield (
         f'<p class="key"><span style="background: {_BLUE}"></span>allocated at the peak; '

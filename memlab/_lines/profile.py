@@ -21,7 +21,7 @@ from memlab._lines.lines import (
     code_of,
     why_no_lines,
 )
-from memlab._text import line_text
+from memlab._text import line_text, terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _printing(show):
     try:
         show()
     except Exception as error:
-        print(f"memlab: line tables could not be shown: {error}", file=sys.stderr)
+        terminal.say(f"memlab: line tables could not be shown: {error}", sys.stderr)
 
 
 def _print_at_exit():

@@ -9,6 +9,7 @@ from memlab import _core
 from memlab._errors import Error
 from memlab._native import backends, devices
 from memlab._native import bridge as _bridge
+from memlab._text import terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _cuda_ready():
         _core.ready("cuda")
         _core.sample(True)
     except Exception as error:
-        print(f"memlab: recording could not begin: {error}", file=sys.stderr)
+        terminal.say(f"memlab: recording could not begin: {error}", sys.stderr)
 
 
 def stats(device: object = None) -> Stats:

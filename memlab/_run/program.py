@@ -112,7 +112,7 @@ def _module_exists(name):
 
 def _become(command):
     """Replaces this process by that of COMMAND, a list of words."""
-    print(f"memlab: {shlex.join(command)}", file=sys.stderr, flush=True)
+    terminal.say(f"memlab: {shlex.join(command)}", sys.stderr)
     try:
         os.execv(commands.find(command[0]) or command[0], command)
     except OSError as error:
@@ -153,10 +153,7 @@ def run(options, finish, compiled=None) -> int:
                 status = status or 1
         except KeyboardInterrupt:
             interrupted = True
-            print(
-                "memlab: interrupted again: not all results were written",
-                file=sys.stderr,
-            )
+            terminal.say("memlab: interrupted again: not all results were written", sys.stderr)
     if interrupted:
         # As the interpreter does before it dies of the signal.
         atexit._run_exitfuncs()
@@ -240,9 +237,9 @@ def _name_the_phantom(error):
     """Where the program ended by ERROR because there is no GPU, says how it would run."""
     if not any(words in str(error) for words in _NO_GPU) or devices.gpu_present():
         return
-    print(
+    terminal.say(
         "memlab: no GPU here; memlab run --phantom runs the program on a stand-in for one",
-        file=sys.stderr,
+        sys.stderr,
     )
 
 

@@ -218,14 +218,13 @@ make_snapshot(maker *m, unsigned options)
 {
     const ml_recording *recording = m->recording;
     m->strings = ml_alloc_zeroed(recording->string_count, sizeof(PyObject *));
-    m->shared[ML_SHARED_FRAME] =
-        ml_alloc_zeroed(recording->frame_count, sizeof(PyObject *));
-    m->shared[ML_SHARED_FRAMES] =
-        ml_alloc_zeroed(recording->stack_count, sizeof(PyObject *));
-    m->shared[ML_SHARED_FORWARD] =
-        ml_alloc_zeroed(recording->string_count, sizeof(PyObject *));
-    if (m->strings == NULL || m->shared[0] == NULL || m->shared[1] == NULL ||
-        m->shared[2] == NULL) {
+    bool room = m->strings != NULL;
+    for (unsigned kind = 0; kind < ML_SHARED_COUNT; kind++) {
+        m->shared[kind] =
+            ml_alloc_zeroed(ml_shared_ids(recording, kind), sizeof(PyObject *));
+        room = room && m->shared[kind] != NULL;
+    }
+    if (!room) {
         return PyErr_NoMemory();
     }
     /* No object here is garbage yet, and the collector would visit all of them
@@ -258,9 +257,9 @@ ml_py_snapshot(const ml_recording *recording, unsigned options)
     PyObject *snapshot = make_snapshot(&m, options);
     release(m.stack, m.depth);
     release(m.strings, recording->string_count);
-    release(m.shared[ML_SHARED_FRAME], recording->frame_count);
-    release(m.shared[ML_SHARED_FRAMES], recording->stack_count);
-    release(m.shared[ML_SHARED_FORWARD], recording->string_count);
+    for (unsigned kind = 0; kind < ML_SHARED_COUNT; kind++) {
+        release(m.shared[kind], ml_shared_ids(recording, kind));
+    }
     for (size_t i = 0; i < ML_WORD_COUNT; i++) {
         Py_XDECREF(m.words[i]);
     }

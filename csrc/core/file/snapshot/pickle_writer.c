@@ -296,14 +296,13 @@ write_all(writer *w, unsigned options)
     const ml_recording *recording = w->recording;
     w->buffer = ml_alloc(BUFFER_BYTES);
     w->strings = ml_alloc_zeroed(recording->string_count, sizeof(uint32_t));
-    w->shared[ML_SHARED_FRAME] =
-        ml_alloc_zeroed(recording->frame_count, sizeof(uint32_t));
-    w->shared[ML_SHARED_FRAMES] =
-        ml_alloc_zeroed(recording->stack_count, sizeof(uint32_t));
-    w->shared[ML_SHARED_FORWARD] =
-        ml_alloc_zeroed(recording->string_count, sizeof(uint32_t));
-    if (w->buffer == NULL || w->strings == NULL || w->shared[0] == NULL ||
-        w->shared[1] == NULL || w->shared[2] == NULL) {
+    bool room = w->buffer != NULL && w->strings != NULL;
+    for (unsigned kind = 0; kind < ML_SHARED_COUNT; kind++) {
+        w->shared[kind] =
+            ml_alloc_zeroed(ml_shared_ids(recording, kind), sizeof(uint32_t));
+        room = room && w->shared[kind] != NULL;
+    }
+    if (!room) {
         return ML_ENOMEM;
     }
     put_opcode(w, (char)0x80);
@@ -338,9 +337,9 @@ ml_pickle_write(const ml_recording *recording, unsigned options, ml_sink sink,
     int error = write_all(w, options);
     ml_free(w->buffer);
     ml_free(w->strings);
-    ml_free(w->shared[0]);
-    ml_free(w->shared[1]);
-    ml_free(w->shared[2]);
+    for (unsigned kind = 0; kind < ML_SHARED_COUNT; kind++) {
+        ml_free(w->shared[kind]);
+    }
     ml_free(w);
     return error;
 }

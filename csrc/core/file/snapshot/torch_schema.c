@@ -25,6 +25,19 @@ typedef struct device_walk {
     size_t birth_count;
 } device_walk;
 
+size_t
+ml_shared_ids(const ml_recording *recording, unsigned kind)
+{
+    switch (kind) {
+    case ML_SHARED_FRAME:
+        return recording->frame_count;
+    case ML_SHARED_FRAMES:
+        return recording->stack_count;
+    default:
+        return recording->string_count;
+    }
+}
+
 const char *
 ml_word_text(unsigned word)
 {

@@ -132,6 +132,9 @@ enum ml_shared {
     ML_SHARED_COUNT
 };
 
+/* How many ids of KIND, an enum ml_shared, RECORDING has; each is below it. */
+size_t ml_shared_ids(const ml_recording *recording, unsigned kind);
+
 /* Makes values one after another.  Between open and close of a container they become
  * its items; a dict's alternate key and value.  No function returns an error: ERROR
  * holds the first one, after which every call does nothing. */
