@@ -50,6 +50,10 @@ def test_out_of_memory_after_much_was_dropped(run, tmp_path):
     assert blocks(ours) == blocks(whole)
     # No step of the part that is kept allocated it.
     assert last.peak(0)["by_category"]["parameter"] == 64 * 64 * 4 + 512
+    # Nor the workspaces of libraries; only its forward tells cuBLASLt's 1 MiB from a tensor.
+    everything = memlab.open(tmp_path / "memlab_out" / "rank0.pickle").peak(0)
+    workspaces = everything["by_category"]["workspace"]
+    assert last.peak(0)["by_category"]["workspace"] == workspaces - (1 << 20) > 0
     text = report.text(last)
     assert re.search(r"Dropped: \d+ events and \d+ steps", text.replace("\n    ", " "))
     verdict = " ".join(text.split("Verdict:")[1].split())

@@ -42,6 +42,30 @@ test_categories(void)
     sample_end(&f);
 }
 
+/* A workspace that is older than the recording is one where owners are known; 32 MiB are
+ * one only if backward passes do not free them. */
+static void
+test_workspaces_from_before(void)
+{
+    static const uint64_t sizes[] = {8519680, 32 * MIB};
+    for (int known = 0; known < 2; known++) {
+        sample f;
+        three_blocks(&f);
+        sample_segment(&f, BASE + 64 * MIB, 0);
+        sample_block(&f, sizes[0], sizes[0], ML_BLOCK_ALLOCATED, 0);
+        sample_block(&f, sizes[1], sizes[1], ML_BLOCK_ALLOCATED, 0);
+        f.tags[1].category = known ? ML_CATEGORY_PARAMETER : ML_CATEGORY_BUFFER;
+        const ml_analysis *of;
+        CHECK_INT(ml_analysis_of(f.recording, 0, &of), 0);
+        CHECK_INT(ml_analysis_judge(of), 0);
+        size_t row = ml_lifetimes_earlier(&of->lifetimes, BASE + 64 * MIB);
+        CHECK_INT(ml_analysis_category(of, row),
+                  known ? ML_CATEGORY_WORKSPACE : ML_CATEGORY_BEFORE_RECORDING);
+        CHECK_INT(ml_analysis_category(of, row + 1), ML_CATEGORY_BEFORE_RECORDING);
+        sample_end(&f);
+    }
+}
+
 static void
 test_made_once(void)
 {
@@ -115,6 +139,7 @@ int
 main(void)
 {
     RUN(test_categories);
+    RUN(test_workspaces_from_before);
     RUN(test_made_once);
     RUN(test_threads);
     RUN(test_memory_failures);

@@ -324,11 +324,22 @@ freed_by_pass(const ml_categories *c, const ml_lifetime *life)
     return life->requested != ML_NEVER && is_backward(c, life->requested - 1);
 }
 
+/* Bytes asked for; 0: the ledger had no room for it. */
+static uint64_t
+size_of(const ml_categories *c, const ml_lifetime *life)
+{
+    if (life->birth != 0) {
+        return ml_events_size(&c->trace->events, life->birth - 1);
+    }
+    return life->earlier < c->lifetimes->earlier_count
+               ? c->lifetimes->earlier[life->earlier].size
+               : 0;
+}
+
 static bool
 like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
-    uint64_t size = ml_events_size(&c->trace->events, life->birth - 1);
-    return life->requested == ML_NEVER && ml_workspace_has_size(size);
+    return life->requested == ML_NEVER && ml_workspace_has_size(size_of(c, life));
 }
 
 /* Over all threads, because it serves all of them. */
@@ -340,6 +351,14 @@ outlives_passes(const ml_categories *c, const ml_lifetime *life)
         passes += begin_of(c->passes[i]) >= life->birth;
     }
     return passes > 1;
+}
+
+/* Whether LIFE, which no pass made, is taken for a workspace whatever else it may be. */
+static bool
+is_workspace(const ml_categories *c, const ml_lifetime *life)
+{
+    return like_workspace(c, life) &&
+           (size_of(c, life) == ML_WORKSPACE_ODD || outlives_passes(c, life));
 }
 
 /* Whether memory ended in the pass that made LIFE, before it was freed. */
@@ -424,9 +443,7 @@ static ml_verdict
 judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause,
               during in)
 {
-    if (like_workspace(c, life) &&
-        (ml_events_size(&c->trace->events, life->birth - 1) == ML_WORKSPACE_ODD ||
-         outlives_passes(c, life))) {
+    if (is_workspace(c, life)) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
     bool outside = cause->phase == ML_PHASE_OTHER && in.forwards && c->estimate == NULL;
@@ -466,7 +483,10 @@ judge(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
         return exact((enum ml_category)life->tag);
     }
     if (life->birth == 0) {
-        return exact(given ? ML_CATEGORY_INPUT : ML_CATEGORY_BEFORE_RECORDING);
+        return given ? exact(ML_CATEGORY_INPUT)
+               : c->owners_known && is_workspace(c, life)
+                   ? likely(ML_CATEGORY_WORKSPACE)
+                   : exact(ML_CATEGORY_BEFORE_RECORDING);
     }
     if (cause->communication) {
         return exact(ML_CATEGORY_COMMUNICATION);

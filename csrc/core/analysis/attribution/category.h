@@ -25,7 +25,8 @@
  *
  * A block is WORKSPACE (not exact) if it has the size that torch gives to the workspace
  * of a cuBLAS handle, is never freed, and either would be GRADIENT, or saw more than one
- * pass of any thread, or has a size that hardly any tensor has.  So is, in place of
+ * pass of any thread, or has a size that hardly any tensor has; of those from before the
+ * first event only where parameters are known.  So is, in place of
  * UNKNOWN, the first block of a stream that a forward makes with the size of a cuBLASLt
  * workspace, if it is never freed and several passes began in its life; and so is what
  * cuDNN's dropout keeps.
