@@ -18,11 +18,12 @@ class _Importing:
         self._name, self._call = name, call
 
     def find_spec(self, name, path=None, target=None):
-        if name != self._name:
+        if name != self._name or self not in sys.meta_path:
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
-        finders = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((found for found in finders if found is not None), None)
+        # Not those before it: one of them may be of this kind and ask here.
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        found = (finder.find_spec(name, path, target) for finder in behind)
+        spec = next((one for one in found if one is not None), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
             spec.loader.exec_module = self._calling(spec.loader.exec_module)
         return spec

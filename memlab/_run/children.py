@@ -2,8 +2,9 @@
 number, and what the end's summary knows about each.
 
 A child is recorded from its initialisation of CUDA, so a process without GPU leaves no
-file.  The program and its environment are not changed.  The data that multiprocessing
-sends to a new process bring memlab along; a forked process has memlab already.
+file.  The program is not changed, and its environment on the phantom device alone, by
+_run/values.py.  The data that multiprocessing sends to a new process bring memlab along; a
+forked process has memlab already.
 _run/results.py writes the files of a recording.
 """
 

@@ -23,7 +23,7 @@ from memlab import phantom
 from memlab._errors import Error
 from memlab._files import names
 from memlab._native import devices, sources
-from memlab._run import commands, made_up, splits
+from memlab._run import commands, made_up, splits, values
 from memlab._text import terminal
 
 # What torch says where a program wants a GPU and there is none.
@@ -46,6 +46,8 @@ def prepare(options) -> str:
         raise Error(f"no module named {options.program}")
     if options.phantom is not None and not devices.under_phantom():
         _restart_on_phantom(options.phantom)
+    if devices.under_phantom():
+        values.for_children()
     source = sources.default() if options.device == "auto" else options.device
     if source == "cuda" and not devices.gpu_present():
         raise Error("no GPU here; add --phantom for a stand-in, or --device cpu")

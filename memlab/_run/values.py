@@ -1,5 +1,5 @@
-"""MEMLAB_PHANTOM_VALUES=1: small values in a program that `memlab phantom` started, which
-nothing records.
+"""MEMLAB_PHANTOM_VALUES=1: small values in a process that nothing records: of a program that
+`memlab phantom` started, or one that a recorded program started.
 
 memlab.pth calls begin() in every Python process that has the variable.  Values are kept from
 the process's initialisation of CUDA on.  Without a bridge to its torch the program runs all
@@ -12,6 +12,7 @@ import sys
 NAME = "MEMLAB_PHANTOM_VALUES"
 
 _begun = False
+_records = False  # this process records: then that keeps values, and tells
 
 
 def begin():
@@ -28,10 +29,19 @@ def begin():
     when_imported("torch.cuda", lambda cuda: cuda._lazy_call(_cuda_ready))
 
 
+def for_children():
+    """This process, on the phantom device, keeps values by itself; the Python processes that
+    it starts have them too, unless memory has pages.
+    """
+    global _records
+    _records = True
+    if os.environ.get("MEMLAB_PHANTOM_BACKED") != "1":
+        os.environ[NAME] = "1"
+
+
 def _cuda_ready():
     """Runs inside torch's own initialisation, which no failure here may reach."""
-    # What records this process has taken it out: that keeps values, and tells.
-    if NAME not in os.environ:
+    if _records:
         return
     try:
         from memlab._native import bridge

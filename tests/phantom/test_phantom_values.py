@@ -23,14 +23,15 @@ def lines(answer):
     return {SOURCE[line - 1].strip(): count for _, line, count in answer["made_up"][1]}
 
 
-def record(folder, source):
+def record(folder, source, **variables):
     """The end of a program of this SOURCE under `memlab run --phantom`."""
     script = folder / "script.py"
     script.write_text(source)
     command = ["-m", "memlab", "run", "--phantom", "--out", str(folder / "out"), str(script)]
     return subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=folder
-    )
+        [sys.executable, *command], env={**os.environ, **variables},
+        capture_output=True, text=True, timeout=300, cwd=folder,
+    )  # fmt: skip
 
 
 @needs_torch
@@ -283,3 +284,37 @@ def test_a_program_that_memlab_records_is_told_once(by, tmp_path):
     assert printed.startswith("2 0.5\n")
     assert said.count("the program read 1 value that was made up") == 1
     assert said.count("values read back from the phantom device are not real") == 1
+
+
+_STARTS = """
+import subprocess, sys
+import torch
+large = torch.randn(1 << 20, device="cuda")
+print(large.mean().item(), flush=True)
+subprocess.run([sys.executable, "child.py"], check=True)
+"""
+_CHILD = """
+import torch
+large = torch.randn(1 << 20, device="cuda")
+print(torch.tensor([True, False, True], device="cuda").sum().item(), large.mean().item())
+"""
+
+
+@needs_torch
+def test_a_python_that_a_recorded_program_starts_has_values_and_tells_by_itself(tmp_path):
+    (tmp_path / "child.py").write_text(_CHILD)
+    done = record(tmp_path, _STARTS, PYTHONPATH=installed(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("0.5\n2 0.5\n"), done.stdout
+    said = " ".join(f"{done.stderr} {done.stdout}".split())
+    assert said.count("script.py:5 (1)") == said.count("child.py:4 (1)") == 1
+
+
+@needs_torch
+def test_memory_with_pages_is_what_such_a_python_reads(tmp_path):
+    (tmp_path / "child.py").write_text(_CHILD)
+    done = record(
+        tmp_path, _STARTS, PYTHONPATH=installed(tmp_path), MEMLAB_PHANTOM_BACKED="1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2 0.5\n" not in done.stdout and "made up" not in done.stderr + done.stdout
