@@ -38,10 +38,8 @@ class Table:
     def __init__(self, recording: _core.Recording, name: str, device: int | None) -> None:
         if name not in _tables.TABLES:
             raise ValueError(f"no table {name!r}: there are {', '.join(_tables.TABLES)}")
-        if device is not None and not 0 <= device < recording.device_count:
-            raise IndexError(
-                f"the recording has {recording.device_count} devices, no {device}"
-            )
+        if device is not None:
+            recording.device_name(device)  # raises for one that there is not
         self._recording = recording
         self.name = name
         self._device = device
@@ -74,7 +72,15 @@ class Table:
         return sum(self._counts())
 
     def __getitem__(self, column: str) -> Sequence[Any]:
-        """The values of COLUMN.  Raises KeyError, with the columns that there are."""
+        """The values of COLUMN.  Raises KeyError, with the columns that there are, and
+        TypeError for a row's number, by which iteration asks.
+        """
+        if not isinstance(column, str):
+            first = self.columns[-1]
+            raise TypeError(
+                f"a Table is columns, as table[{first!r}], not rows: for rows, "
+                "table.to_pandas().itertuples()"
+            )
         if column not in self.columns:
             raise KeyError(f"{self.name} has {', '.join(self.columns)}; no {column!r}")
         if column == "device":

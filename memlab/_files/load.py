@@ -27,8 +27,8 @@ _MAX_RATIO = 200
 _MAX_SMALL = 64 << 20
 _MAX_BYTES = 16 << 30
 _REMEDY = (
-    "memlab reads .mlab files, and what torch.cuda.memory._dump_snapshot and "
-    "memlab.dump_snapshot write, plain or packed by gzip"
+    "memlab reads .mlab files, and snapshots of torch.cuda.memory._dump_snapshot and "
+    "memlab.dump_snapshot, which may be packed by gzip"
 )
 # How notes are reported; the command line replaces it.
 say = tell
@@ -88,6 +88,8 @@ def _make(file, make):
         data = _bytes_of(file)
         if not data:
             raise SnapshotError("the file is empty")
+        if data.startswith(_MLAB):
+            raise SnapshotError("a .mlab file packed by gzip: unpack it with gunzip")
         return make(data)
     except zlib.error as error:
         raise SnapshotError(f"the gzip file is damaged ({error})") from None

@@ -193,6 +193,11 @@ def recorded(recording: AnyRecording, quiet: bool = False) -> tuple[Recording, s
         return recording, UNNAMED
     if isinstance(recording, (str, bytes, os.PathLike)):
         return read(recording, quiet), name_of(recording)
+    if not hasattr(recording, "data"):
+        raise TypeError(
+            f"not a recording: {recording!r}; give a path, what memlab.open() gives, or a "
+            "MemorySnapshot"
+        )
     return recording.data(), recording.path or UNNAMED
 
 

@@ -15,6 +15,7 @@ from memlab._report import modules as _modules
 from memlab._report import oom as _oom
 from memlab._report import peaks, report
 from memlab._report.answer import Answer, listed
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ class Answers:
         """The answer of peak() as text for people, sizes in binary units.
 
         device: an index; None for all that have events or memory.  at: the instant, as
-        for at().  by: tables to show and nothing else, of "line", "module", "category",
-        "stack" and "size"; without any, the usual ones.  Raises ValueError for a table
+        for at().  by: the table or tables to show and nothing else, of "line", "module",
+        "category", "stack" and "size"; without any, the usual ones.  Raises ValueError for a table
         that there is not, and what at() raises.
         """
         return report.text(self.data(), device, at=at, by=by)
@@ -97,7 +98,7 @@ class Answers:
 
         instant: "peak", "start", "end", "step:12" for the peak within that step, "1.5s",
         "350ms" or "20us" from the first event, or "event:123".  device: as for peak().
-        Raises ValueError for an invalid instant, memlab.Error for an instant and IndexError
+        Raises ValueError for an invalid instant, TypeError for what is no str, memlab.Error for an instant and IndexError
         for a device that the recording lacks, and the errors of data().
         """
         return self.peak(device, at=instant)
@@ -107,13 +108,13 @@ class Answers:
     ) -> list[LineTable]:
         """Memory while each line of some functions ran.
 
-        device: an index; None: the device with the largest peak.  functions: names, as
-        for `memlab report -f`; without any, the three functions of your files whose own
+        device: an index; None: the device with the largest peak.  functions: a name or
+        names, as for `memlab report -f`; without any, the three functions of your files whose own
         lines hold most at the peak. Returns one dict per function, described in
         docs/REPORT.md.  Raises memlab.Error for a name that the recording lacks, and
         the errors of peak().
         """
-        return peaks.lines(self.data(), device, tuple(functions))  # type: ignore[return-value]
+        return peaks.lines(self.data(), device, wording.names(functions))  # type: ignore[return-value]
 
     def modules(self, device: int | None = None, *, at: str = "peak") -> list[ModuleRow]:
         """Live memory by module in at most ten rows, repeated modules in one.

@@ -9,6 +9,7 @@ from memlab._files import load, merged
 from memlab._report import first_screen, parts, peaks
 from memlab._report import report as _report
 from memlab._report.answer import Answer
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,9 +55,9 @@ def report(
     asked = any(item is not None for item in (at, device, rank, lines, source))
     choice = parts.choose(
         at or "peak",
-        tuple(by),
+        by,
         lines=_ROWS if lines is None else lines,
-        functions=tuple(functions),
+        functions=wording.names(functions),
         source=source,
     )
     data, name = merged.recorded(recording, quiet=True)

@@ -42,7 +42,11 @@ class Instant(NamedTuple):
 
 
 def parse(text: str) -> Instant:
-    """The instant that TEXT names.  Raises ValueError for an invalid name."""
+    """The instant that TEXT names.  Raises ValueError for an invalid name, TypeError for
+    what is no name.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"an instant is a str, not {text!r}: {FORMS}")
     if text in ("peak", "start", "end"):
         return Instant(text)
     if match := _NUMBERED.fullmatch(text):

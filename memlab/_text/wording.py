@@ -41,6 +41,11 @@ def numbers(values: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def names(given: Iterable[str]) -> tuple[str, ...]:
+    """GIVEN, names, of which one alone may be a str."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def size(count: int) -> str:
     """COUNT bytes for people: 1536 -> '1.50 KiB', 606000000 -> '578 MiB'.
 

@@ -213,6 +213,9 @@ def test_what_is_no_recording(tmp_path):
         memlab.open(file)
     with pytest.raises(FileNotFoundError, match=r"absent\.mlab"):
         memlab.open(tmp_path / "absent.mlab")
+    file.write_bytes(gzip.compress(b"\x89MLAB\r\n\x1a"))
+    with pytest.raises(memlab.SnapshotError, match=r"notes\.txt: a \.mlab file packed by"):
+        memlab.open(file)
     file.write_bytes(b"\x89MLAB\r\n\x1a but cut")
     with pytest.raises(memlab.SnapshotError, match=r"notes\.txt: "):
         memlab.open(file)

@@ -155,6 +155,31 @@ def test_a_table_that_there_is_not():
         recording.events(2)
     with pytest.raises(KeyError, match="events has device, event, .*; no 'size'"):
         recording.events()["size"]
+    with pytest.raises(TypeError, match=r"columns, as table\['node'\], not rows"):
+        next(iter(recording.events()))
+
+
+def test_an_argument_of_another_kind_is_named():
+    recording = memlab.Recording(small())
+    for instant in (3, 1.5, None):
+        with pytest.raises(TypeError, match=f"an instant is a str, not {instant}: peak, "):
+            recording.at(instant)
+    for ask in (recording.peak, recording.modules, recording.events, recording.oom):
+        with pytest.raises(TypeError, match="a device is its index .*, not 'cuda:1'"):
+            ask("cuda:1")
+    with pytest.raises(TypeError, match="not a recording: 3; give a path"):
+        recording.diff(3)
+    with pytest.raises(ValueError, match="24 bytes of memory: did you mean '24GiB'"):
+        recording.replay(memory=24)
+
+
+def test_one_name_needs_no_list():
+    recording = memlab.Recording(small())
+    assert recording.summary(by="size") == recording.summary(by=["size"])
+    text = str(memlab.report(recording, by="size"))
+    assert text == str(memlab.report(recording, by=("size",)))
+    with pytest.raises(memlab.Error, match="no function train allocates"):
+        recording.lines(functions="train")
 
 
 def test_tables_of_other_tools():

@@ -151,7 +151,7 @@ def test_what_a_recording_has_not_is_named():
         ("4", "script:0: no event in step 4: there are steps 0 to 3"),
         ("event:9", "no event 9: script:0 has events 0 to 8"),
         (f"{length + 1}us",
-         f"script:0: the recording ends {length} us after its first event"),
+         "script:0: the recording ends 0.010000 s after its first event"),
     ):
         with pytest.raises(memlab.Error) as error:
             _instant.event(recording, 0, _instant.parse(text))

@@ -32,8 +32,9 @@ ml_py_event_at(const ml_recording *recording, size_t device, PyObject *time)
     Py_END_ALLOW_THREADS
     if (given > length) {
         return PyErr_Format(PyExc_ValueError,
-                            "the recording ends %llu us after its first event",
-                            (unsigned long long)length);
+                            "the recording ends %llu.%06llu s after its first event",
+                            (unsigned long long)(length / 1000000),
+                            (unsigned long long)(length % 1000000));
     }
     return PyLong_FromLongLong(event);
 }

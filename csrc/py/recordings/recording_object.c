@@ -41,6 +41,11 @@ ml_recording_behind(ml_state *state, PyObject *op)
 Py_ssize_t
 ml_recording_device_of(const ml_recording *recording, PyObject *arg)
 {
+    if (!PyIndex_Check(arg)) {
+        PyErr_Format(PyExc_TypeError, "a device is its index in the recording, not %R",
+                     arg);
+        return -1;
+    }
     Py_ssize_t device = PyNumber_AsSsize_t(arg, PyExc_IndexError);
     if (device == -1 && PyErr_Occurred()) {
         return -1;
