@@ -92,15 +92,30 @@ class FitRank(TypedDict):
     reason: str
 
 
+class FitRows(TypedDict):
+    """The rank that decides if "none", an "even" share or "all" of the rows that ranks send
+    each other, as tokens for experts, come to it.  headroom_bytes: negative if it does not
+    fit.
+    """
+
+    assumed: str
+    allocated_peak_bytes: int
+    reserved_peak_bytes: int
+    total_bytes: int
+    headroom_bytes: int
+
+
 class FitWorld(TypedDict):
     """A world of which ranks were run alone: size is the number of all of them.  decides:
-    the rank with the least headroom.
+    the rank with the least headroom.  rows: three, where ranks tell each other how many rows
+    they send; else None.
     """
 
     size: int
     nodes: int
     ranks: list[FitRank]
     decides: int
+    rows: list[FitRows] | None
 
 
 class FitAnswer(TypedDict):

@@ -229,6 +229,12 @@ class Runs:
         ran = range(self._world.size)
         done[rank] = self._run(command, memory, variables, rank, list(ran))
 
+    def again(self, rank, command, memory, variables, ran):
+        """The Result of RANK alone once more, with other VARIABLES, after run() of a world,
+        in which RAN were run: what they sent is still there.
+        """
+        return self._run(command, memory, variables, rank, list(ran))
+
     def _new_folder(self):
         self._count += 1
         folder = os.path.join(self._folder.name, str(self._count))
