@@ -168,7 +168,8 @@ class SweepRow(TypedDict):
 class Sweep(TypedDict):
     """The answer of memlab.sweep().  cheapest: the number of the row with the lowest price
     that fits; None: no prices, or nothing fits.  tried: runs that were made; reused: tries
-    that were in the file of answers.
+    that were in the file of answers; followed: tries that follow from one on a GPU of the
+    same chip with more memory.
     """
 
     program: str
@@ -176,3 +177,4 @@ class Sweep(TypedDict):
     cheapest: int | None
     tried: int
     reused: int
+    followed: int

@@ -67,7 +67,9 @@ def table(answer):
         if row["error"] is not None:
             yield f"{row_name(row)} failed for another reason than memory: {row['error']}"
             break
-    yield f"Runs: {answer['tried']}; known before: {answer['reused']}."
+    followed = answer["followed"]
+    more = f"; {followed} followed from a GPU of the same chip with more memory" * bool(followed)
+    yield f"Runs: {answer['tried']}; known before: {answer['reused']}{more}."
 
 
 def row_name(row):
