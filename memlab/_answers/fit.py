@@ -92,15 +92,30 @@ class FitRank(TypedDict):
     reason: str
 
 
+class FitRows(TypedDict):
+    """The rank that decides if "none", an "even" share or "all" of the rows that ranks send
+    each other, as tokens for experts, come to it.  headroom_bytes: negative if it does not
+    fit.
+    """
+
+    assumed: str
+    allocated_peak_bytes: int
+    reserved_peak_bytes: int
+    total_bytes: int
+    headroom_bytes: int
+
+
 class FitWorld(TypedDict):
     """A world of which ranks were run alone: size is the number of all of them.  decides:
-    the rank with the least headroom.
+    the rank with the least headroom.  rows: three, where ranks tell each other how many rows
+    they send; else None.
     """
 
     size: int
     nodes: int
     ranks: list[FitRank]
     decides: int
+    rows: list[FitRows] | None
 
 
 class FitAnswer(TypedDict):
@@ -153,7 +168,8 @@ class SweepRow(TypedDict):
 class Sweep(TypedDict):
     """The answer of memlab.sweep().  cheapest: the number of the row with the lowest price
     that fits; None: no prices, or nothing fits.  tried: runs that were made; reused: tries
-    that were in the file of answers.
+    that were in the file of answers; followed: tries that follow from one on a GPU of the
+    same chip with more memory.
     """
 
     program: str
@@ -161,3 +177,4 @@ class Sweep(TypedDict):
     cheapest: int | None
     tried: int
     reused: int
+    followed: int

@@ -45,6 +45,13 @@ _UNEQUAL = (
     "the ranks sent each other parts of unequal sizes, as tokens for experts: as many came to "
     "each as it sent. How many come follows from data; a rank to which more come takes more"
 )
+# How many of the rows that ranks send each other come to the one that decides.
+_COMES = {
+    "none": "no row comes",
+    "even": "as many rows come as to each other rank",
+    "all": "all rows of all ranks come",
+}
+_BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
 
 
 def answer_of(
@@ -144,7 +151,38 @@ class Asked:
         if answer["world"] is not None:
             fullest = min(answer["devices"], key=lambda item: item["headroom_bytes"])
             answer["world"]["decides"] = fullest["rank"]
+            answer["world"]["rows"] = self._rows(answer, run, command, variables)
         return answer
+
+    def _rows(self, answer, run, command, variables):
+        """The rank that decides, by how many rows of others come to it; None: the program
+        was not seen to tell numbers of rows.
+        """
+        rank = answer["world"]["decides"]
+        sizes = run.ranks[rank]["told_parts"]
+        if not sizes or run.late:
+            return None
+        found = []
+        for assumed in _COMES:
+            self.tell(f"running rank {rank}, to which {_COMES[assumed]}")
+            parts = f"{assumed}:{','.join(map(str, sizes))}"
+            other = {**variables, "MEMLAB_PHANTOM_PARTS": parts}
+            result = self.runs.again(rank, command, self._endless, other, run.ranks)
+            if result.failed or result.late or not result.usable:
+                answer["notes"].append(
+                    f"rank {rank} {_ended(result.status)} where {_COMES[assumed]}"
+                    f"{_by(result)}"
+                )
+                return None
+            figures = max(self._devices(result), key=lambda item: item["total_bytes"])
+            found.append(
+                {
+                    "assumed": assumed,
+                    **{key: figures[key] for key in _BYTES},
+                    "headroom_bytes": self.capacity - figures["total_bytes"],
+                }
+            )
+        return found
 
     def _place(self, item):
         return (item["rank"] if self._world is not None else None), item["device"]
@@ -160,6 +198,7 @@ class Asked:
                 {"rank": rank, "reason": run.reasons[rank]} for rank in sorted(run.reasons)
             ],
             "decides": min(run.reasons),
+            "rows": None,
         }
 
     def _said_of_nccl(self):
@@ -362,7 +401,8 @@ def _notes(run):
             "watchdog frees the old ones later: by chance the peak is up to "
             f"{wording.size(rebuilt)} higher"
         )
-    if any(rank["unequal"] for rank in run.ranks.values()):
+    told = run.alone and any(rank["told_parts"] for rank in run.ranks.values())
+    if any(rank["unequal"] for rank in run.ranks.values()) and not told:
         notes.append(_UNEQUAL)
     if run.failed:
         notes.append(

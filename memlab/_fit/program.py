@@ -36,6 +36,7 @@ MAX_ENTRIES = 2_000_000
 # GPU, but no time here.
 _WATCHDOG_SECONDS = 0.15
 _PR_SET_PDEATHSIG = 1
+_MOST_SIZES = 8  # as many are kept in csrc/phantom/libraries/nccl_parts.c
 _TEXT = 1000  # characters of an error
 _FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
@@ -170,6 +171,7 @@ class _Run:
             "joined": self._world is None or self._world.joined,
             "layout": self._layout,
             "unequal": bool(ctypes.CDLL(None).memlab_phantom_unequal_exchange()),
+            "told_parts": _told_parts(),
             "estimated": bool(ctypes.CDLL(None).memlab_phantom_estimated_convolutions()),
             "devices": [
                 self._device(torch, i)
@@ -192,6 +194,15 @@ class _Run:
             "retries": stats["num_alloc_retries"],
             "ooms": stats["num_ooms"],
         }
+
+
+def _told_parts():
+    """Of exchanges in which ranks told each other how many rows they send: how many integers
+    for each rank.
+    """
+    sizes = (ctypes.c_size_t * _MOST_SIZES)()
+    count = ctypes.CDLL(None).memlab_phantom_told_parts(sizes, _MOST_SIZES)
+    return sizes[:count]
 
 
 def _rebuilt_bytes():

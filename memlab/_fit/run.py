@@ -4,6 +4,7 @@ fit`.
 Owns how a command runs program.py, its time limit, and its result.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,11 +12,11 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 
 from memlab import phantom
 from memlab._errors import Error
 from memlab._fit import alone, program
+from memlab._fit.folder import temporary_folder
 from memlab._run import commands
 from memlab._text import wording
 
@@ -181,11 +182,12 @@ class Runs:
         self.tell = lambda text: None
 
     def __enter__(self):
-        self._folder = tempfile.TemporaryDirectory(prefix="memlab_fit_")
+        self._open = contextlib.ExitStack()
+        self._folder = self._open.enter_context(temporary_folder())
         return self
 
     def __exit__(self, *exception):
-        self._folder.cleanup()
+        self._open.close()
 
     def run(self, command, memory, variables=None):
         """The Result of COMMAND on devices of MEMORY bytes, with further VARIABLES."""
@@ -229,9 +231,15 @@ class Runs:
         ran = range(self._world.size)
         done[rank] = self._run(command, memory, variables, rank, list(ran))
 
+    def again(self, rank, command, memory, variables, ran):
+        """The Result of RANK alone once more, with other VARIABLES, after run() of a world,
+        in which RAN were run: what they sent is still there.
+        """
+        return self._run(command, memory, variables, rank, list(ran))
+
     def _new_folder(self):
         self._count += 1
-        folder = os.path.join(self._folder.name, str(self._count))
+        folder = os.path.join(self._folder, str(self._count))
         os.mkdir(folder, 0o700)
         return folder
 

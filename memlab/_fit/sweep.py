@@ -10,6 +10,7 @@ import concurrent.futures
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -20,7 +21,7 @@ import sys
 
 from memlab import phantom
 from memlab._errors import Error
-from memlab._fit import condition, vary, world
+from memlab._fit import condition, folder, needs, vary, world
 from memlab._fit.fit import TIMEOUT_SECONDS
 from memlab._fit.run import ranks_of
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
 _PR_SET_PDEATHSIG = 1
+# For workers to end what they run when a sweep is given up.
+_GRACE_SECONDS = 10
 
 
 def sweep(
@@ -106,6 +109,8 @@ def sweep_of(
         for gpu in _known(gpus)
         for chosen in settings(varied, where, around)
     ]
+    # What fits, or does not, on the GPU with the most memory may tell of the others.
+    in_order = sorted(rows, key=_Row.capacity, reverse=True)
     with _Answers(answers) as found:
 
         def finish(row, result):
@@ -115,11 +120,11 @@ def sweep_of(
             row.take(result)
 
         if executor is None:
-            for row in rows:
+            for row in in_order:
                 while _is_left(row, found):
                     finish(row, try_out(row.question()))
         else:
-            _try_all(rows, found, executor, finish)
+            _try_all(in_order, found, executor, finish)
         found_rows = [row.answer() for row in rows]
         count = around.size if around else devices or ranks_of(words) or 1
         return {
@@ -128,6 +133,7 @@ def sweep_of(
             "cheapest": _price(found_rows, prices, count),
             "tried": found.added,
             "reused": found.reused,
+            "followed": found.followed,
         }
 
 
@@ -165,8 +171,13 @@ def workers(count):
         yield executor
     except BaseException:
         executor.shutdown(wait=False, cancel_futures=True)
-        for process in set(multiprocessing.active_children()) - before:
+        workers = set(multiprocessing.active_children()) - before
+        for process in workers:
             process.terminate()
+        for process in workers:
+            process.join(_GRACE_SECONDS)
+        # Those of a worker that was lost.
+        folder.remove_left()
         raise
     executor.shutdown()
 
@@ -182,21 +193,21 @@ def _begin():
 class _Row:
     """A GPU and a choice of settings, and what was found for them."""
 
-    def __init__(self, words, gpu, how, chosen, ranged, values):
-        self._gpu, self._how = gpu, how
+    def __init__(self, words, gpu, how, chosen, ranged, meets):
+        self.gpu, self._how = gpu, how
         self._variables, self._settings = {}, dict(chosen)
-        self._range, self._values = ranged, values
+        self._range, self._highest = ranged, None
         for name, value in chosen:
             words, variables = vary.put(words, name, value)
             self._variables |= variables
         self._words = words
-        if ranged is not None:
-            # Whether there is a place for it.
-            vary.put(words, ranged.name, values[0])
         if ranged is None:
             self._search = _once()
         else:
-            self._search = vary.searching(values)
+            # Whether there is a place for it.
+            vary.put(words, ranged.name, ranged.lowest)
+            self._search = vary.searching(ranged.values(), meets)
+            self._highest = vary.first_that(meets, ranged.values()[::-1])
         self.value = next(self._search)  # to try next; None: nothing more
         self._best = self._error = None
 
@@ -206,14 +217,18 @@ class _Row:
         if self._range is not None:
             words, more = vary.put(words, self._range.name, self.value)
             variables |= more
-        return [list(words), variables, self._gpu, *self._how]
+        return [list(words), variables, self.gpu, *self._how]
+
+    def capacity(self):
+        """The bytes of its GPU's memory."""
+        return self._how[0] or phantom.gpus()[self.gpu].total_bytes
 
     def name(self):
         """The row and its next value, for people."""
         settings = dict(self._settings)
         if self._range is not None:
             settings[self._range.name] = self.value
-        return " ".join([self._gpu, *(f"{name}={value}" for name, value in settings.items())])
+        return " ".join([self.gpu, *(f"{name}={value}" for name, value in settings.items())])
 
     def take(self, result):
         """Takes the RESULT of the value that was tried, and chooses the next one."""
@@ -228,15 +243,15 @@ class _Row:
             self.value = None
 
     def answer(self):
-        capacity = self._how[0] or phantom.gpus()[self._gpu].total_bytes
+        capacity = self.capacity()
         largest, result = self._best or (None, dict.fromkeys((*_BYTES, "rank")))
         total = result["total_bytes"]
         return {
-            "gpu": self._gpu,
+            "gpu": self.gpu,
             "settings": self._settings,
             "vary": None if self._range is None else self._range.name,
             "largest": largest if self._range is not None else None,
-            "highest": None if self._range is None else self._values[-1],
+            "highest": self._highest,
             "fits": self._best is not None,
             **{key: result[key] for key in (*_BYTES, "rank")},
             "capacity_bytes": capacity,
@@ -263,16 +278,24 @@ def _is_left(row, found):
 def _try_all(rows, found, executor, finish):
     """Tries what is left of ROWS in EXECUTOR; calls FINISH(row, result) after each."""
     waiting = {}
+    held = {}  # a need that is being tried -> rows that it may tell of
 
     def go_on(row):
-        if _is_left(row, found):
-            waiting[executor.submit(try_out, row.question())] = row
+        if not _is_left(row, found):
+            return
+        need = needs.of(row.question())
+        if need in held:
+            held[need].append(row)
+            return
+        if need is not None:
+            held[need] = []
+        waiting[executor.submit(try_out, row.question())] = row, need
 
     for row in rows:
         go_on(row)
     while waiting:
         done = next(concurrent.futures.as_completed(waiting))
-        row = waiting.pop(done)
+        row, need = waiting.pop(done)
         try:
             result = done.result()
         except concurrent.futures.BrokenExecutor:
@@ -284,7 +307,8 @@ def _try_all(rows, found, executor, finish):
             # Of this try alone, as that the executor could not run it.
             result = _failed(error)
         finish(row, result)
-        go_on(row)
+        for each in (row, *held.pop(need, ())):
+            go_on(each)
 
 
 def _known(gpus):
@@ -293,8 +317,9 @@ def _known(gpus):
 
 
 def settings(varied, where=(), around=None):
-    """(choices, range or None, the values of the range to search) of each row of the texts
-    VARIED that meets the conditions WHERE in the world AROUND.  Raises ValueError.
+    """(choices, range or None, which of its values are searched) of each row of the texts
+    VARIED that meets the conditions WHERE in the world AROUND.  The last is a function of a
+    value, None: all are.  Raises ValueError.
     """
     parsed = [vary.parse_any(text) for text in varied]
     ranges = [item for item in parsed if isinstance(item, vary.Vary)]
@@ -318,11 +343,11 @@ def settings(varied, where=(), around=None):
         chosen = [(item.name, value) for item, value in zip(choices, values)]
         if not _meets(of_choices, dict(chosen)):
             continue
-        to_try = range(ranged.lowest, ranged.highest + 1) if ranged else None
+        meets = None
         if of_range:
-            to_try = [n for n in to_try if _meets(of_range, dict([*chosen, (ranged.name, n)]))]
-        if ranged is None or to_try:
-            found.append((chosen, ranged, to_try))
+            meets = functools.partial(_meets_with, of_range, dict(chosen), ranged.name)
+        if ranged is None or vary.first_that(meets, ranged.values()) is not None:
+            found.append((chosen, ranged, meets))
     if not found:
         raise ValueError(f"no values meet {' and '.join(map(repr, where))}")
     return found
@@ -330,6 +355,10 @@ def settings(varied, where=(), around=None):
 
 def _meets(conditions, chosen):
     return all(item.holds(chosen) for item in conditions)
+
+
+def _meets_with(conditions, chosen, name, value):
+    return _meets(conditions, {**chosen, name: value})
 
 
 def _price(rows, prices, count):
@@ -365,7 +394,8 @@ class _Answers:
         self._path, self._file = path, None
         self._known = {}
         self._programs = {}  # path -> digest
-        self.added = self.reused = 0
+        self._needs = needs.Needs()
+        self.added = self.reused = self.followed = 0
 
     def __enter__(self):
         if self._path is None:
@@ -396,13 +426,19 @@ class _Answers:
                     ) from None
 
     def get(self, question):
-        """The result of QUESTION, if there is one."""
+        """The result of QUESTION, if there is one, or if it follows from others."""
         result = self._known.get(self._key(question))
-        self.reused += result is not None
+        if result is not None:
+            self.reused += 1
+            self._needs.add(question, result)
+            return result
+        result = self._needs.find(question)
+        self.followed += result is not None
         return result
 
     def add(self, question, result):
         self.added += 1
+        self._needs.add(question, result)
         # What failed may do better another time, for example with a longer time limit.
         if self._file is not None and result["error"] is None:
             key = self._key(question)

@@ -21,6 +21,8 @@ def text(answer, start=None) -> str:
     shown = answer["devices"]
     if answer["world"] is not None:
         parts.append("\n".join(_ranks(answer)))
+        if answer["world"]["rows"] is not None:
+            parts.append("\n".join(_rows(answer["world"])))
         shown = [item for item in shown if item["rank"] == answer["world"]["decides"]]
     parts += ["\n".join(_device(item, several, start)) for item in shown]
     parts.append("\n".join(_notes(answer)))
@@ -65,7 +67,9 @@ def table(answer):
         if row["error"] is not None:
             yield f"{row_name(row)} failed for another reason than memory: {row['error']}"
             break
-    yield f"Runs: {answer['tried']}; known before: {answer['reused']}."
+    followed = answer["followed"]
+    more = f"; {followed} followed from a GPU of the same chip with more memory" * bool(followed)
+    yield f"Runs: {answer['tried']}; known before: {answer['reused']}{more}."
 
 
 def row_name(row):
@@ -112,14 +116,33 @@ def _ranks(answer):
     yield f"Ranks that were run, each alone, of {world['size']:,} on {nodes}"
     yield f"  {'rank':>6}  {'peak':>12}  {'reserved':>12}  {'in all':>12}  {'left':>12}  why"
     for item in answer["devices"]:
-        sizes = "  ".join(
-            f"{wording.size(item[key]):>12}"
-            for key in ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
-        )
-        left = item["headroom_bytes"]
-        left = wording.size(left) if left >= 0 else f"-{wording.size(-left)}"
-        yield f"  {item['rank']:>6}  {sizes}  {left:>12}  {reasons[item['rank']]}"
+        yield f"  {item['rank']:>6}  {_sizes(item)}  {reasons[item['rank']]}"
     yield f"Rank {world['decides']} decides: it has the least left."
+
+
+def _rows(world):
+    """The table of the rank that decides, by how many rows come to it."""
+    yield "Rows that ranks send each other, as tokens for experts: how many come follows from data"
+    yield f"  {'come':>6}  {'peak':>12}  {'reserved':>12}  {'in all':>12}  {'left':>12}"
+    for item in world["rows"]:
+        yield f"  {item['assumed']:>6}  {_sizes(item)}"
+    yield (
+        f"Of rank {world['decides']}, if each rank has as many rows as this one, and none of all "
+        "of them come to it, as many as to each other rank, or all. In the other figures as "
+        "many come as it sends."
+    )
+    if world["rows"][-1]["headroom_bytes"] < 0:
+        yield "If all come to one rank, it does not fit."
+
+
+def _sizes(item):
+    left = item["headroom_bytes"]
+    sizes = [
+        wording.size(item[key])
+        for key in ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
+    ]
+    sizes.append(wording.size(left) if left >= 0 else f"-{wording.size(-left)}")
+    return "  ".join(size.rjust(12) for size in sizes)
 
 
 def _an(name):

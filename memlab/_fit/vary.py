@@ -3,7 +3,6 @@
 Owns how a value reaches the program, and the values to try.
 """
 
-import bisect
 import dataclasses
 import re
 
@@ -11,6 +10,8 @@ from memlab._errors import Error
 from memlab._fit.run import Command
 
 _NAME = r"\s*([A-Za-z_][\w.-]*)\s*=\s*"
+# Values of a range in a row that do not meet a condition.
+_MOST_PASSED = 100_000
 _BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
 
 
@@ -21,6 +22,9 @@ class Vary:
     name: str
     lowest: int
     highest: int
+
+    def values(self):
+        return range(self.lowest, self.highest + 1)
 
 
 @dataclasses.dataclass
@@ -114,7 +118,7 @@ def search(asked, words, vary):
             return False
         return tried[value][0]["fits"]
 
-    largest = largest_that(fits, range(vary.lowest, vary.highest + 1))
+    largest = largest_that(fits, vary.values())
     # Before the answer is completed, which changes the figures of one that does not
     # fit.
     rows = [_row(value, tried[value][0]) for value in tried]
@@ -133,8 +137,8 @@ def search(asked, words, vary):
 
 
 def largest_that(fits, values):
-    """The largest of the ascending VALUES for which FITS(value), assuming that it holds for
-    every lower one too; None: none.
+    """The largest of VALUES, a range, for which FITS(value), assuming that it holds for every
+    lower one too; None: none.
     """
     search = searching(values)
     value = next(search)
@@ -145,29 +149,53 @@ def largest_that(fits, values):
             return end.value
 
 
-def searching(values):
-    """Generates which of the ascending VALUES to try, is sent whether each fits, and returns
-    the largest that does; None: none.  Doubles from the lowest, so that no value far too high
-    is tried, then bisects.
+def searching(values, meets=None):
+    """Generates which of VALUES, a range, to try, is sent whether each fits, and returns the
+    largest that does; None: none.  Doubles from the lowest, so that no value far too high is
+    tried, then bisects.  Values that do not MEET a condition are passed over.
     """
-    if not (yield values[0]):
+    value = first_that(meets, values)
+    if value is None or not (yield value):
         return None
-    good, last = 0, len(values) - 1
-    while good < last:
-        at = max(good + 1, bisect.bisect_right(values, 2 * values[good]) - 1)
-        if not (yield values[at]):
-            bad = at
+    good, bad = value, values[-1] + 1
+    while True:
+        beyond = min(2 * good, values[-1])
+        value = first_that(meets, range(beyond, good, -1))
+        if value is None:
+            value = first_that(meets, range(beyond + 1, values[-1] + 1))
+        if value is None:
+            return good
+        if not (yield value):
+            bad = value
             break
-        good = at
-    else:
-        return values[good]
-    while bad - good > 1:
+        good = value
+    while True:
         middle = (good + bad) // 2
-        if (yield values[middle]):
-            good = middle
+        value = first_that(meets, range(middle, good, -1))
+        if value is None:
+            value = first_that(meets, range(middle + 1, bad))
+        if value is None:
+            return good
+        if (yield value):
+            good = value
         else:
-            bad = middle
-    return values[good]
+            bad = value
+
+
+def first_that(meets, values):
+    """The first of VALUES, a range, that MEETS(value), None: any does; None: none.
+
+    Raises memlab.Error where none of very many in a row does.
+    """
+    if meets is None:
+        return values[0] if values else None
+    found = next(filter(meets, values[:_MOST_PASSED]), None)
+    if found is None and len(values) > _MOST_PASSED:
+        low, high = sorted((values[0], values[_MOST_PASSED - 1]))
+        raise Error(
+            f"no value from {low} to {high} meets the conditions: give a narrower range"
+        )
+    return found
 
 
 def _row(value, answer):

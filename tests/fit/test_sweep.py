@@ -6,6 +6,7 @@ All but one test try a program that is a function: it fits up to a batch for eac
 
 import concurrent.futures
 import json
+import tempfile
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from on_phantom import needs_torch
 import memlab
 from memlab import _answers
 from memlab._cli import main
-from memlab._fit import sweep, table_file, text
+from memlab._fit import needs, sweep, table_file, text
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -92,6 +93,57 @@ def test_a_condition_on_a_range_chooses_its_values(program):
     answer = swept(["l4"], ["batch=1..30", "tp=1,2"], where=["batch % (8 - tp // 2 * 2) == 0"])
     assert [(row["largest"], row["highest"]) for row in answer["rows"]] == [(16, 24), (30, 30)]
     assert [batch for _, _, batch in program.tried] == [8, 16, 24, 6, 12, 24, 30]
+
+
+def test_a_long_range_is_not_walked_through(program):
+    answer = swept(["l4"], ["batch=1..1000000000000"], where=["batch % 8 == 0"])
+    assert answer["rows"][0]["largest"] == 16
+    assert answer["rows"][0]["highest"] == 10**12
+    assert [batch for _, _, batch in program.tried] == [8, 16, 32, 24]
+
+
+def test_a_condition_that_no_value_meets_for_long_is_refused(program):
+    with pytest.raises(memlab.Error, match="no value from 1 to 100000 meets the conditions: give"):
+        swept(["l4"], ["batch=1..1000000000000"], where=["batch == 0"])
+    with pytest.raises(ValueError, match="no values meet 'batch == 0'"):
+        swept(["l4"], ["batch=1..64"], where=["batch == 0"])
+
+
+def test_a_gpu_of_the_same_chip_with_more_memory_tells_of_the_others(program):
+    """The A100 with 80 GB fits 79 batches, that with 40 fits 39; the L40S is another chip."""
+    answer = swept(["a100-40", "l40s", "a100-80"], ["batch=1..128"])
+    found = [(row["gpu"], row["largest"], row["total_bytes"]) for row in answer["rows"]]
+    assert found == [
+        ("a100-40", 39, 39 * GIB), ("l40s", 44, 44 * GIB), ("a100-80", 79, 79 * GIB),
+    ]  # fmt: skip
+    tried = {gpu: [b for g, _, b in program.tried if g == gpu] for gpu in ("a100-80", "a100-40")}
+    # 1 to 32 fit there, too.  64 fits the larger one alone: here torch might free its cache.
+    assert tried["a100-80"][:8] == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert tried["a100-40"] == [64, 48, 40, 36, 38, 39]
+    assert answer["followed"] == 6
+    assert "; 6 followed from a GPU of the same chip with more memory." in "\n".join(text.table(answer))
+    # Above what fits the larger one nothing is tried on the smaller one.
+    program.tried.clear()
+    answer = swept(["a100-40", "a100-80"], ["batch=100,20,90"])
+    assert [row["fits"] for row in answer["rows"]] == [False, True, False] * 2
+    assert {gpu for gpu, _, _ in program.tried} == {"a100-80"}
+
+
+def test_by_several_workers_each_need_is_tried_once(program):
+    with concurrent.futures.ThreadPoolExecutor(4) as executor:
+        answer = swept(["h100", "h200", "gh200"], ["batch=1..64", "tp=1,2,3"], executor=executor)
+    assert [row["largest"] for row in answer["rows"]] == [64, 64, None] * 3
+    of_tp = [(tp, batch) for _, tp, batch in program.tried if tp != 3]
+    assert len(of_tp) == len(set(of_tp))
+    # What failed for another reason than memory is tried on each.
+    assert sorted(gpu for gpu, tp, _ in program.tried if tp == 3) == ["gh200", "h100", "h200"]
+
+
+def test_ranks_that_share_a_device_tell_nothing(program):
+    words = ["torchrun", "--nproc-per-node", "4", "a.py", "--tp", "1"]
+    question = [words, {}, "h200", None, 2, None, None, 900]
+    assert needs.of(question) is None
+    assert needs.of([*question[:4], 4, *question[5:]]) is not None
 
 
 @pytest.mark.parametrize(
@@ -302,3 +354,24 @@ def test_a_pool_of_processes_tries_a_program(tmp_path, capsys, monkeypatch):
     assert (few["fits"], many["fits"], many["total_bytes"]) == (True, False, None)
     assert main.main(["fit", *words, str(PROGRAM), "end"]) == 0
     assert "Runs: 0; known before: 2." in capsys.readouterr().out
+
+
+LOSES = """
+import os, signal, torch
+weight = torch.nn.Parameter(torch.empty(1 << 18, device="cuda"))
+os.kill(os.getppid(), signal.SIGKILL)
+signal.pause()
+"""
+
+
+@needs_torch
+def test_a_worker_that_was_killed_leaves_no_files(tmp_path, monkeypatch, capsys):
+    """The program kills the worker of the pool that waits for it."""
+    (tmp_path / "place").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "place"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "place"))
+    script = tmp_path / "train.py"
+    script.write_text(LOSES)
+    assert main.main(["fit", "--table", "--jobs", "1", str(script)]) == 1
+    assert "a worker of the executor ended" in capsys.readouterr().err
+    assert list((tmp_path / "place").glob("memlab_fit_*")) == []

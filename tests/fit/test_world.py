@@ -23,6 +23,7 @@ PARAMETERS = 4 * LAYER
 # A batch: what goes in, and comes out of each layer.
 ROWS = 64 * 1024 * 4
 BLOCK = 512  # of a number
+ROWS_FIGURES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
 FIGURES = ("rank", "allocated_peak_bytes", "reserved_peak_bytes", "outside_bytes")
 # With their ranks, by what they show first: in CI but the first of them.
 KINDS = [
@@ -73,6 +74,7 @@ def test_of_a_large_world_a_rank_has_its_share(size, capsys):
         "nodes": size // 8,
         "ranks": [{"rank": size - 1, "reason": "asked for"}],
         "decides": size - 1,
+        "rows": None,
     }
     shares = device["by_category"]
     assert shares["parameter"] == PARAMETERS // size
@@ -273,6 +275,51 @@ def test_parts_of_unequal_sizes_are_told(how, told, tmp_path, capsys):
     script.write_text(EXCHANGES)
     answer = fit_json(capsys, "--world-size", 2, "--ranks", 0, script, how)
     assert sum("parts of unequal sizes" in note for note in answer["notes"]) == told
+
+
+@needs_torch
+@pytest.mark.slow
+def test_the_rows_of_experts_are_a_range(capsys):
+    """Held against ranks that talk, among which it is planted how many rows come: as many to
+    each, or all to rank 0 and so none to rank 1.
+    """
+    program = PROGRAM.parent / "experts.py"
+    answer = fit_json(capsys, "--world-size", 4, "--ranks", 0, program)
+    found = {row["assumed"]: [row[name] for name in ROWS_FIGURES] for row in answer["world"]["rows"]}
+    talking = {}
+    for planted in ("even", "all"):
+        devices = fit_json(capsys, "torchrun", "--nproc-per-node", 4, program, planted)["devices"]
+        talking[planted] = [[item[name] for name in ROWS_FIGURES] for item in devices]
+    assert found == {
+        "none": talking["all"][1], "even": talking["even"][0], "all": talking["all"][0],
+    }  # fmt: skip
+    assert found["none"] < found["even"] < found["all"]
+    assert not [note for note in answer["notes"] if "unequal" in note]
+
+
+@needs_torch
+@pytest.mark.slow
+def test_a_tally_of_what_is_not_known_has_the_sum_that_was_counted(capsys, monkeypatch):
+    """More rows than the phantom computes: else parts would not add up to them."""
+    monkeypatch.setenv("ROWS", "100000")
+    words = ("--world-size", 4, "--ranks", 3, "--steps", 1, PROGRAM.parent / "experts.py")
+    first, _, last = fit_json(capsys, *words)["world"]["rows"]
+    # Two experts of each row.  Each of two layers keeps, of four ranks, what came.
+    rows = 100_000 * 2 * 1024 * 4
+    assert last["allocated_peak_bytes"] - first["allocated_peak_bytes"] >= 2 * 4 * rows
+
+
+def test_rows_that_do_not_fit_are_told():
+    rows = [
+        dict(assumed=assumed, allocated_peak_bytes=1, reserved_peak_bytes=2, total_bytes=3)
+        | {"headroom_bytes": left}
+        for assumed, left in (("none", 8 << 20), ("even", 4 << 20), ("all", -(2 << 20)))
+    ]
+    lines = list(text._rows({"decides": 5, "rows": rows}))
+    assert lines[4].split()[0] == "all" and lines[4].endswith("-2.00 MiB")
+    assert lines[-1] == "If all come to one rank, it does not fit."
+    rows[-1]["headroom_bytes"] = 0
+    assert list(text._rows({"decides": 5, "rows": rows}))[5:] == lines[5:6]
 
 
 OFFLOADS = """

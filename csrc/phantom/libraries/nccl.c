@@ -10,12 +10,6 @@
 
 #define ID_BYTES 128
 
-enum {
-    OK = 0,
-    CUDA_ERROR = 1,
-    INVALID_ARGUMENT = 4
-};
-
 typedef struct {
     char internal[ID_BYTES];
 } unique_id;
@@ -29,17 +23,17 @@ typedef struct {
 
 static _Thread_local const char *last_error = "";
 
-static int
-fail(int error, const char *why)
+int
+ml_nccl_fail(int error, const char *why)
 {
     last_error = why;
     return error;
 }
 
-static int
-out_of_memory(void)
+int
+ml_nccl_out_of_memory(void)
 {
-    return fail(CUDA_ERROR, "Cuda failure 2 'out of memory'");
+    return ml_nccl_fail(ML_NCCL_CUDA_ERROR, "Cuda failure 2 'out of memory'");
 }
 
 /* --- Communicators ----------------------------------------------------------------- */
@@ -51,6 +45,7 @@ comm_free(ml_nccl_comm *comm)
         ml_nccl_give(comm);
         ml_nccl_board_leave(comm->board);
         free(comm->peers);
+        free(comm->told);
         free(comm);
     }
 }
@@ -62,7 +57,7 @@ comm_new(ml_nccl_comm **out, int ranks, int rank, const comm_config *config, int
 {
     *out = NULL;
     if (ranks < 1 || rank < 0 || rank >= ranks) {
-        return fail(INVALID_ARGUMENT, "Invalid rank requested");
+        return ml_nccl_fail(ML_NCCL_INVALID_ARGUMENT, "Invalid rank requested");
     }
     ml_values_use();
     ml_nccl_comm *made = calloc(1, sizeof *made);
@@ -71,32 +66,32 @@ comm_new(ml_nccl_comm **out, int ranks, int rank, const comm_config *config, int
     if (made == NULL || peers == NULL) {
         free(made);
         free(peers);
-        return fail(2, "Call to calloc failed");
+        return ml_nccl_fail(2, "Call to calloc failed");
     }
     *made =
         (ml_nccl_comm){.ranks = ranks, .rank = rank, .device = device, .peers = peers};
     ml_nccl_choose_channels(made, config != NULL ? config->max_blocks : 0);
     if (!ml_nccl_take_new(made)) {
         comm_free(made);
-        return out_of_memory();
+        return ml_nccl_out_of_memory();
     }
     made->board = id != NULL && ranks > 1 ? ml_nccl_board_join(id) : NULL;
     *out = made;
-    return OK;
+    return ML_NCCL_OK;
 }
 
 ML_EXPORT(int, ncclGetVersion, (int *version))
 {
     ml_values_use();
     *version = ml_phantom_nccl_version();
-    return OK;
+    return ML_NCCL_OK;
 }
 
 ML_EXPORT(int, ncclGetUniqueId, (unique_id * id))
 {
     memset(id, 0, sizeof *id);
     ml_nccl_board_offer(id);
-    return OK;
+    return ML_NCCL_OK;
 }
 
 ML_EXPORT(int, ncclCommInitRank,
@@ -124,18 +119,19 @@ ML_EXPORT(int, ncclCommInitAll, (ml_nccl_comm * *made, int count, const int *dev
 {
     for (int i = 0; i < count; i++) {
         int device = devices != NULL ? devices[i] : i;
-        int error = device >= 0 && device < ml_phantom_configure()->devices
-                        ? comm_new(&made[i], count, i, NULL, device, NULL)
-                        : fail(INVALID_ARGUMENT, "Invalid device requested");
+        int error =
+            device >= 0 && device < ml_phantom_configure()->devices
+                ? comm_new(&made[i], count, i, NULL, device, NULL)
+                : ml_nccl_fail(ML_NCCL_INVALID_ARGUMENT, "Invalid device requested");
 
-        if (error != OK) {
+        if (error != ML_NCCL_OK) {
             while (i-- > 0) {
                 comm_free(made[i]);
             }
             return error;
         }
     }
-    return OK;
+    return ML_NCCL_OK;
 }
 
 /* Of what this thread splits off now: how many ranks, and which of them this is; 0: not
@@ -161,7 +157,7 @@ ML_EXPORT(int, ncclCommSplit,
     (void)key;
     *made = NULL;
     return color < 0
-               ? OK
+               ? ML_NCCL_OK
                : comm_new(made, told ? split_ranks : comm->ranks,
                           told ? split_rank : comm->rank, config, comm->device, NULL);
 }
@@ -182,13 +178,13 @@ ML_EXPORT(int, ncclCommShrink,
 ML_EXPORT(int, ncclCommDestroy, (ml_nccl_comm * comm))
 {
     comm_free(comm);
-    return OK;
+    return ML_NCCL_OK;
 }
 
 ML_EXPORT(int, ncclCommAbort, (ml_nccl_comm * comm))
 {
     comm_free(comm);
-    return OK;
+    return ML_NCCL_OK;
 }
 
 ML_SUCCEED(ncclCommFinalize)
@@ -197,30 +193,30 @@ ML_SUCCEED(ncclCommRevoke)
 ML_EXPORT(int, ncclCommCount, (const ml_nccl_comm *comm, int *count))
 {
     *count = comm->ranks;
-    return OK;
+    return ML_NCCL_OK;
 }
 
 ML_EXPORT(int, ncclCommUserRank, (const ml_nccl_comm *comm, int *rank))
 {
     *rank = comm->rank;
-    return OK;
+    return ML_NCCL_OK;
 }
 
 ML_EXPORT(int, ncclCommGetAsyncError, (const ml_nccl_comm *comm, int *error))
 {
     (void)comm;
-    *error = OK;
-    return OK;
+    *error = ML_NCCL_OK;
+    return ML_NCCL_OK;
 }
 
 ML_EXPORT(const char *, ncclGetErrorString, (int error))
 {
     switch (error) {
-    case OK:
+    case ML_NCCL_OK:
         return "no error";
-    case CUDA_ERROR:
+    case ML_NCCL_CUDA_ERROR:
         return "unhandled cuda error";
-    case INVALID_ARGUMENT:
+    case ML_NCCL_INVALID_ARGUMENT:
         return "invalid argument";
     default:
         return "unhandled system error";
@@ -248,7 +244,7 @@ static int
 collect(ml_nccl_comm *comm, size_t mib)
 {
     ml_phantom_wait();
-    return ml_nccl_take_collective(comm, mib) ? OK : out_of_memory();
+    return ml_nccl_take_collective(comm, mib) ? ML_NCCL_OK : ml_nccl_out_of_memory();
 }
 
 /* Delivers the rank's own `bytes` from `from` to `to`.  Where memory has pages, the
@@ -348,6 +344,11 @@ typedef struct {
     uint64_t number; /* 0: not over the board */
 } arrival;
 
+typedef struct {
+    ml_nccl_part *all;
+    size_t count, room;
+} parts;
+
 /* From torch 2.15 on, an all_gather into a list of tensors is a group of broadcasts, one
  * from each rank; the rank's own is from another place than where it goes. */
 typedef struct {
@@ -356,14 +357,30 @@ typedef struct {
     size_t bytes;      /* of that */
     arrival *arrivals; /* from the other ranks */
     size_t count, room;
-    const void *sent; /* the last sent, to a peer; NULL: nothing yet */
-    size_t sent_bytes;
-    int sent_to;
-    bool differ; /* sizes of what is sent */
-    bool own;    /* a part is this rank's: of all_to_all, not of a pipeline */
+    parts sent, received; /* from one to another */
+    ml_nccl_comm *comm;   /* of these */
+    bool own;             /* a part is this rank's: of all_to_all, not of a pipeline */
 } calls;
 
 static _Thread_local calls group;
+
+/* False: no memory. */
+static bool
+add_part(parts *to, ml_nccl_part added)
+{
+    if (to->count == to->room) {
+        size_t room = to->room ? 2 * to->room : 16;
+        ml_nccl_part *grown = realloc(to->all, room * sizeof *grown);
+
+        if (grown == NULL) {
+            return false;
+        }
+        to->all = grown;
+        to->room = room;
+    }
+    to->all[to->count++] = added;
+    return true;
+}
 
 static void
 receive_in_group(arrival arrived)
@@ -392,13 +409,13 @@ ML_EXPORT(int, memlab_phantom_unequal_exchange, (void))
 ML_EXPORT(int, ncclGroupStart, (void))
 {
     group.depth++;
-    return OK;
+    return ML_NCCL_OK;
 }
 
 ML_EXPORT(int, ncclGroupEnd, (void))
 {
     if (--group.depth > 0) {
-        return OK;
+        return ML_NCCL_OK;
     }
     for (size_t i = 0; i < group.count; i++) {
         const arrival *each = &group.arrivals[i];
@@ -411,12 +428,20 @@ ML_EXPORT(int, ncclGroupEnd, (void))
             deliver(each->to, group.from, group.bytes);
         }
     }
-    if (group.differ && group.own) {
-        atomic_store(&unequal, true);
+    if (group.own) {
+        for (size_t i = 1; i < group.sent.count; i++) {
+            if (group.sent.all[i].bytes != group.sent.all[0].bytes) {
+                atomic_store(&unequal, true);
+            }
+        }
+        ml_nccl_exchanged(group.comm, group.sent.all, group.sent.count,
+                          group.received.all, group.received.count);
     }
+    free(group.sent.all);
+    free(group.received.all);
     free(group.arrivals);
     group = (calls){.depth = 0};
-    return OK;
+    return ML_NCCL_OK;
 }
 
 static int
@@ -489,21 +514,27 @@ pass(ml_nccl_comm *comm, int peer, unsigned char way)
 {
     ml_phantom_wait();
     if (peer < 0 || peer >= comm->ranks) {
-        return fail(INVALID_ARGUMENT, "Invalid peer requested");
+        return ml_nccl_fail(ML_NCCL_INVALID_ARGUMENT, "Invalid peer requested");
     }
-    return ml_nccl_take_peer(comm, peer, way) ? OK : out_of_memory();
+    return ml_nccl_take_peer(comm, peer, way) ? ML_NCCL_OK : ml_nccl_out_of_memory();
+}
+
+/* Of ncclDataType_t those that may be numbers of something: 32 and 64 bits. */
+static ml_nccl_part
+part(void *at, size_t count, int type, int peer)
+{
+    size_t width = type_bytes(type);
+    bool integers = type >= 2 && type <= 5;
+
+    return (ml_nccl_part){at, count * width, peer, integers ? (int)width : 0};
 }
 
 ML_EXPORT(int, ncclSend,
-          (const void *from, size_t count, int type, int peer, ml_nccl_comm *comm))
+          (void *from, size_t count, int type, int peer, ml_nccl_comm *comm))
 {
-    if (group.depth > 0) {
-        group.differ = group.differ || (group.sent != NULL &&
-                                        group.sent_bytes != count * type_bytes(type));
+    if (group.depth > 0 && add_part(&group.sent, part(from, count, type, peer))) {
         group.own = group.own || peer == comm->rank;
-        group.sent = from;
-        group.sent_bytes = count * type_bytes(type);
-        group.sent_to = peer;
+        group.comm = comm;
     }
     return pass(comm, peer, ML_NCCL_SENT);
 }
@@ -511,71 +542,37 @@ ML_EXPORT(int, ncclSend,
 ML_EXPORT(int, ncclRecv,
           (void *to, size_t count, int type, int peer, ml_nccl_comm *comm))
 {
-    size_t bytes = count * type_bytes(type);
+    ml_nccl_part own = part(to, count, type, peer);
+    size_t sends = group.sent.count;
+    const ml_nccl_part *last = sends > 0 ? &group.sent.all[sends - 1] : NULL;
 
-    if (group.sent != NULL && group.sent_to == peer && group.sent_bytes == bytes) {
-        deliver(to, group.sent, bytes);
+    if (last != NULL && last->peer == peer && last->bytes == own.bytes) {
+        deliver(to, last->at, own.bytes);
     }
     else {
-        ml_values_forget((uintptr_t)to, bytes);
-        ml_contents_forget((uintptr_t)to, bytes);
+        ml_values_forget((uintptr_t)to, own.bytes);
+        ml_contents_forget((uintptr_t)to, own.bytes);
+    }
+    if (group.depth > 0) {
+        /* Without memory for it, what other ranks are assumed to tell is left out. */
+        add_part(&group.received, own);
     }
     return pass(comm, peer, ML_NCCL_RECEIVED);
 }
 
 ML_EXPORT(int, ncclAlltoAll,
-          (const void *from, char *to, size_t count, int type, ml_nccl_comm *comm))
+          (char *from, char *to, size_t count, int type, ml_nccl_comm *comm))
 {
-    int error = OK;
+    size_t bytes = count * type_bytes(type);
+    int error = ML_NCCL_OK;
 
-    deliver(to, from, count * type_bytes(type) * (size_t)comm->ranks);
-    for (int i = 0; i < comm->ranks && error == OK; i++) {
-        error = pass(comm, i, ML_NCCL_SENT);
-        error = error == OK ? pass(comm, i, ML_NCCL_RECEIVED) : error;
+    ncclGroupStart();
+    for (int i = 0; i < comm->ranks && error == ML_NCCL_OK; i++) {
+        error = ncclSend(from + (size_t)i * bytes, count, type, i, comm);
+        if (error == ML_NCCL_OK) {
+            error = ncclRecv(to + (size_t)i * bytes, count, type, i, comm);
+        }
     }
+    ncclGroupEnd();
     return error;
 }
-
-/* --- Operators, buffers and windows ---------------------------------------------------- */
-
-ML_EXPORT(int, ncclRedOpCreatePreMulSum, (int *op))
-{
-    *op = 5; /* the first that is not built in */
-    return OK;
-}
-
-ML_SUCCEED(ncclRedOpDestroy)
-
-ML_EXPORT(int, ncclMemAlloc, (void **pointer, size_t bytes))
-{
-    return ml_phantom_malloc(pointer, bytes, ml_phantom_device()) == ML_CUDA_Success
-               ? OK
-               : out_of_memory();
-}
-
-ML_EXPORT(int, ncclMemFree, (void *pointer))
-{
-    return ml_phantom_free(pointer) == ML_CUDA_Success
-               ? OK
-               : fail(INVALID_ARGUMENT, "Not allocated by ncclMemAlloc");
-}
-
-ML_EXPORT(int, ncclCommRegister,
-          (const ml_nccl_comm *comm, void *buffer, size_t bytes, void **handle))
-{
-    (void)comm, (void)buffer, (void)bytes;
-    *handle = ml_phantom_handle();
-    return OK;
-}
-
-ML_SUCCEED(ncclCommDeregister)
-
-ML_EXPORT(int, ncclCommWindowRegister,
-          (const ml_nccl_comm *comm, void *buffer, size_t bytes, void **window))
-{
-    (void)comm, (void)buffer, (void)bytes;
-    *window = ml_phantom_handle();
-    return OK;
-}
-
-ML_SUCCEED(ncclCommWindowDeregister)

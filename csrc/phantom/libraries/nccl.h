@@ -4,6 +4,17 @@
 
 #include "phantom.h"
 
+/* Of ncclResult_t. */
+enum {
+    ML_NCCL_OK = 0,
+    ML_NCCL_CUDA_ERROR = 1,
+    ML_NCCL_INVALID_ARGUMENT = 4
+};
+
+/* Both return what the call does; `why` is what ncclGetLastError() says. */
+int ml_nccl_fail(int error, const char *why);
+int ml_nccl_out_of_memory(void);
+
 /* In MiB, for all of NCCL's code: the module, and its kernels' additions. */
 enum {
     ML_NCCL_CODE = 168,
@@ -31,7 +42,17 @@ typedef struct {
     unsigned char *peers; /* by rank: bits ML_NCCL_SENT, _RECEIVED */
     size_t sent_to, received_from; /* peers whose memory was taken */
     size_t charged;                /* bytes of the device */
+    long long *told;  /* by rank: rows that it is told will come; NULL: none was told */
+    size_t told_size; /* integers that say so to each rank; 0: it is not known */
 } ml_nccl_comm;
+
+/* What a rank sends to a peer, or receives from it. */
+typedef struct {
+    void *at;
+    size_t bytes;
+    int peer;
+    int width; /* bytes of an integer; 0: other data */
+} ml_nccl_part;
 
 /* Chooses a new communicator's number of channels; `most` is ncclConfig_t's, or 0. */
 void ml_nccl_choose_channels(ml_nccl_comm *comm, int most);
@@ -44,6 +65,10 @@ bool ml_nccl_take_peer(ml_nccl_comm *comm, int peer, unsigned char way);
 
 /* Gives back the communicator's own memory. */
 void ml_nccl_give(ml_nccl_comm *comm);
+
+/* A rank sent and received these at once, among them a part of its own. */
+void ml_nccl_exchanged(ml_nccl_comm *comm, const ml_nccl_part *sent, size_t sends,
+                       const ml_nccl_part *received, size_t receives);
 
 /* Writes to a communicator's unique id, of zeros, where its ranks find their board; leaves
  * it as it is if there can be none. */

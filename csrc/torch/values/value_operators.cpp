@@ -143,6 +143,7 @@ make_plan(const at::RecordFunction &fn)
     made->casts = made->op->hasKernelForDispatchKey(c10::DispatchKey::AutocastCUDA);
     made->pointwise = made->op->hasTag(at::Tag::pointwise);
     made->counts = is_one_of(COUNTED, made->name);
+    made->tallies = made->name == "aten::histc" || made->name == "aten::bincount";
     find_picks(*made, schema);
     return made;
 }

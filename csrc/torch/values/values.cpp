@@ -40,6 +40,7 @@ struct Work : at::ObserverContext {
     std::vector<std::pair<size_t, std::shared_ptr<Twin>>> twins; /* of which argument */
     std::vector<at::Tensor> written; /* tensors of the device that it changes */
     int64_t picked_from = 0;         /* equal values among which it picks; 0: none */
+    int64_t tallied = 0;             /* values that it tallies; 0: none */
     unsigned char kind = KNOWN;      /* the lowest of what it reads */
     unsigned long long writes = 0;   /* earlier writes of this thread */
     unsigned char filler[16];
@@ -212,6 +213,18 @@ give_picks(const at::Tensor &result, int64_t count, int64_t dim, bool several)
     twin.give_back(MADE_UP);
 }
 
+/* The tally of COUNT values that are not known: as many of each, so that the sum holds. */
+at::Tensor
+even_tally(const at::Tensor &like, int64_t count)
+{
+    const int64_t bins = std::max<int64_t>(like.numel(), 1);
+    const at::Tensor number = at::arange(like.numel(), at::kLong);
+    return (number < count % bins)
+        .to(at::kLong)
+        .add(count / bins)
+        .to(like.scalar_type());
+}
+
 /* --- The begin -------------------------------------------------------------------------- */
 
 void
@@ -266,6 +279,9 @@ begin(Work &work, const at::RecordFunction &fn)
         const at::Tensor &from = inputs[0].toTensor();
         const int64_t dim = dimension(work, inputs.data(), from.dim());
         work.picked_from = dim < 0 ? from.numel() : from.size(dim);
+    }
+    if (made.tallies && (made.name == "aten::histc" || inputs[1].isNone())) {
+        work.tallied = inputs[0].toTensor().numel();
     }
     if (!look(work, inputs) || made.task == Task::FORGET) {
         return;
@@ -347,6 +363,9 @@ compute(Work &work, c10::ArrayRef<const c10::IValue> results)
             if (work.kind == UNKNOWN && made.name == "aten::all") {
                 value = at::ones_like(value); /* as where it is not computed */
             }
+            if (work.kind == UNKNOWN && work.tallied > 0) {
+                value = even_tally(value, work.tallied);
+            }
             give(each, value, kind);
             return true;
         });
@@ -382,6 +401,11 @@ leave(Work &work, c10::ArrayRef<const c10::IValue> results)
                 if (made.name == "aten::all" && is_small(each)) {
                     Twin twin(each);
                     twin.value.fill_(true);
+                    twin.give_back(MADE_UP);
+                }
+                if (work.tallied > 0 && is_small(each)) {
+                    Twin twin(each);
+                    twin.value.copy_(even_tally(each, work.tallied));
                     twin.give_back(MADE_UP);
                 }
             }

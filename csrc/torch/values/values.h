@@ -98,6 +98,7 @@ struct Plan {
     int picks = -1;           /* index of a result that has indices of input 0 */
     int picks_dim = -1;       /* argument with the dimension; -1: the last */
     bool several = false;     /* it picks more than one */
+    bool tallies = false; /* its result says how many of input 0 there are of each */
 };
 
 /* What to do for the operator that FN is about; the same for each of its calls. */
