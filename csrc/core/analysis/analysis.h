@@ -42,8 +42,12 @@ int ml_analysis_replay(const ml_analysis *analysis, size_t position, ml_replay *
 typedef struct ml_explained {
     ml_cause cause;
     ml_verdict verdict;
+    uint8_t pad;
     uint32_t name; /* string: its owner's; 0: none */
-} ml_explained;
+} ml_explained;    /* without gaps: its bytes are compared */
+_Static_assert(sizeof(ml_explained) ==
+                   sizeof(ml_cause) + sizeof(ml_verdict) + 1 + sizeof(uint32_t),
+               "bytes are left");
 
 /* Explains the block at ADDR by all rules: its cause, category and owner.  Event BIRTH
  * allocated it; or BIRTH is ML_BEFORE_EVENTS, and STACK its stack. */
