@@ -89,7 +89,7 @@ explain_demands(ml_advice_case *it)
         error = it->of == NULL ? ML_ENOMEM : ml_stages_new(analysis, &it->stages);
     }
     if (error == 0) {
-        error = ml_growth_new(analysis, &it->growth);
+        error = ml_growth_of(analysis, &it->growth);
     }
     teller t = {.it = it};
     for (size_t i = 0; error == 0 && i < workload->count; i++) {
@@ -196,7 +196,6 @@ ml_advice_case_fini(ml_advice_case *it)
 {
     ml_free(it->told);
     ml_free(it->of);
-    ml_growth_free(it->growth);
     ml_free(it->stages);
     ml_schedule_fini(&it->schedule);
     ml_workload_free(it->workload);

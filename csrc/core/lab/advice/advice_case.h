@@ -118,7 +118,7 @@ typedef struct ml_advice_case {
     ml_trial_result before;  /* its peak_event is the instant of the allocated peak */
     ml_explained *told;      /* owned; what demands are, each once */
     uint32_t *of;            /* owned; by demand: its index in told */
-    ml_growth *growth;       /* owned */
+    const ml_growth *growth; /* borrowed */
     const ml_causes *causes; /* borrowed */
     uint8_t *stages;         /* owned; enum ml_stage by event */
     bool exact;    /* a trial at the recorded addresses agrees with the recording */
