@@ -21,6 +21,10 @@ static void
 free_analysis(ml_analysis *analysis)
 {
     if (analysis != NULL) {
+        ml_attached *growth = atomic_load(&analysis->growth);
+        if (growth != NULL) {
+            growth->free(growth);
+        }
         ml_categories_free(analysis->categories);
         ml_lifetimes_fini(&analysis->lifetimes);
         ml_replay_start_free(analysis->start);

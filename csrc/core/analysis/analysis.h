@@ -3,8 +3,8 @@
  * starting a replay.
  *
  * An analysis is made at first use, by one walk back over the events and one forward,
- * and belongs to the recording.  It is immutable; only the verdicts are added at their
- * first use.  Any thread may ask: if two threads make an analysis at once, one of the
+ * and belongs to the recording.  It is immutable; only the verdicts and what grows are
+ * added at their first use.  Any thread may ask: if two threads make an analysis at once, one of the
  * two stays. */
 #ifndef ML_ANALYSIS_H
 #define ML_ANALYSIS_H
@@ -27,6 +27,7 @@ typedef struct ml_analysis {
     ml_totals peaks; /* each total's own peak */
     _Atomic(ml_verdict *)
         verdicts; /* owned; by row of lifetimes; NULL: not requested yet */
+    _Atomic(ml_attached *) growth; /* owned; of answers/growth.h; NULL: likewise */
 } ml_analysis;
 
 /* RECORDING must not change any more.  *OUT is borrowed and lives as long as RECORDING.
@@ -42,8 +43,12 @@ int ml_analysis_replay(const ml_analysis *analysis, size_t position, ml_replay *
 typedef struct ml_explained {
     ml_cause cause;
     ml_verdict verdict;
+    uint8_t pad;
     uint32_t name; /* string: its owner's; 0: none */
-} ml_explained;
+} ml_explained;    /* without gaps: its bytes are compared */
+_Static_assert(sizeof(ml_explained) ==
+                   sizeof(ml_cause) + sizeof(ml_verdict) + 1 + sizeof(uint32_t),
+               "bytes are left");
 
 /* Explains the block at ADDR by all rules: its cause, category and owner.  Event BIRTH
  * allocated it; or BIRTH is ML_BEFORE_EVENTS, and STACK its stack. */

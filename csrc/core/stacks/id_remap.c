@@ -60,17 +60,15 @@ get_ids(const ml_device_trace *trace, size_t first, unsigned member,
 }
 
 static void
-want_ids(id_map *map, const ml_device_trace *trace, unsigned member)
+want_ids(id_map *map, const ml_device_trace *trace, size_t first, unsigned member)
 {
     uint64_t ids[ML_EVENTS_CHUNK];
     uint64_t last = 0;
-    for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
-        size_t count = get_ids(trace, i, member, ids);
-        for (size_t k = 0; k < count; k++) {
-            if (ids[k] != last) {
-                last = ids[k];
-                want(map, last);
-            }
+    size_t count = get_ids(trace, first, member, ids);
+    for (size_t k = 0; k < count; k++) {
+        if (ids[k] != last) {
+            last = ids[k];
+            want(map, last);
         }
     }
 }
@@ -92,27 +90,27 @@ get_forwards(const ml_device_trace *trace, size_t first, uint64_t ids[ML_EVENTS_
 }
 
 static void
-want_forwards(adoption *of, const ml_device_trace *trace)
+want_forwards(adoption *of, const ml_device_trace *trace, size_t first)
 {
     uint64_t ids[ML_EVENTS_CHUNK];
-    for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
-        size_t count = get_forwards(trace, i, ids);
-        for (size_t k = 0; k < count; k++) {
-            want(&of->string_map, ids[k]);
-        }
+    size_t count = get_forwards(trace, first, ids);
+    for (size_t k = 0; k < count; k++) {
+        want(&of->string_map, ids[k]);
     }
 }
 
 static void
 want_all(adoption *of, const ml_device_trace *trace, bool tags)
 {
-    want_ids(&of->stack_map, trace, ML_EVENT_MEMBER_stack);
-    want_ids(&of->stack_map, trace, ML_EVENT_MEMBER_origin_stack);
-    want_ids(&of->string_map, trace, ML_EVENT_MEMBER_metadata);
-    want_ids(&of->string_map, trace, ML_EVENT_MEMBER_node);
-    want_ids(&of->string_map, trace, ML_EVENT_MEMBER_internal);
-    want_ids(&of->string_map, trace, ML_EVENT_MEMBER_compiled);
-    want_forwards(of, trace);
+    for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
+        want_ids(&of->stack_map, trace, i, ML_EVENT_MEMBER_stack);
+        want_ids(&of->stack_map, trace, i, ML_EVENT_MEMBER_origin_stack);
+        want_ids(&of->string_map, trace, i, ML_EVENT_MEMBER_metadata);
+        want_ids(&of->string_map, trace, i, ML_EVENT_MEMBER_node);
+        want_ids(&of->string_map, trace, i, ML_EVENT_MEMBER_internal);
+        want_ids(&of->string_map, trace, i, ML_EVENT_MEMBER_compiled);
+        want_forwards(of, trace, i);
+    }
     for (size_t i = 0; i < trace->segment_count; i++) {
         want(&of->stack_map, trace->segments[i].stack);
     }

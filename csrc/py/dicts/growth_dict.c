@@ -117,18 +117,16 @@ PyObject *
 ml_py_growth(ml_state *state, const ml_recording *recording, int device)
 {
     const ml_analysis *analysis = NULL;
-    ml_growth *growth = NULL;
+    const ml_growth *growth = NULL;
     int result;
     Py_BEGIN_ALLOW_THREADS
     result = ml_analysis_of(recording, (size_t)device, &analysis);
     if (result == 0) {
-        result = ml_growth_new(analysis, &growth);
+        result = ml_growth_of(analysis, &growth);
     }
     Py_END_ALLOW_THREADS
     if (result < 0) {
         return ml_py_raise(state, result, ml_strerror(result));
     }
-    PyObject *dict = growth_dict(analysis, device, growth);
-    ml_growth_free(growth);
-    return dict;
+    return growth_dict(analysis, device, growth);
 }

@@ -26,35 +26,74 @@ typedef struct seen {
     uint32_t last;  /* row */
 } seen;
 
+/* Addresses are few, as they are given out again and again. */
+typedef struct seen_table {
+    seen *slots; /* owned */
+    size_t slot_count;
+    size_t count;
+} seen_table;
+
+/* The slot of ADDR in TABLE: that of its entry, or an empty one. */
+static seen *
+find_seen(const seen_table *table, uint64_t addr)
+{
+    size_t mask = table->slot_count - 1;
+    size_t at = (size_t)ml_hash_u64(addr) & mask;
+    while (table->slots[at].count != 0 && table->slots[at].addr != addr) {
+        at = (at + 1) & mask;
+    }
+    return &table->slots[at];
+}
+
+/* Keeps one slot in two empty.  0 or ML_ENOMEM. */
+static int
+make_room(seen_table *table)
+{
+    if (2 * (table->count + 1) <= table->slot_count) {
+        return 0;
+    }
+    size_t count = table->slot_count == 0 ? 1024 : 2 * table->slot_count;
+    seen_table more = {.slots = ml_alloc_zeroed(count, sizeof(seen)),
+                       .slot_count = count,
+                       .count = table->count};
+    if (more.slots == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < table->slot_count; i++) {
+        if (table->slots[i].count != 0) {
+            *find_seen(&more, table->slots[i].addr) = table->slots[i];
+        }
+    }
+    ml_free(table->slots);
+    *table = more;
+    return 0;
+}
+
 static int
 number_rows(ml_allocation_rows *rows)
 {
     const ml_lifetimes *lifetimes = rows->lifetimes;
-    size_t slots = 16;
-    while (slots < 2 * lifetimes->count) {
-        slots *= 2;
-    }
-    seen *table = ml_alloc_zeroed(slots, sizeof(seen));
-    if (table == NULL) {
-        return ML_ENOMEM;
-    }
-    for (size_t i = 0; i < lifetimes->count; i++) {
+    seen_table table = {0};
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < lifetimes->count; i++) {
         const ml_lifetime *row = &lifetimes->rows[i];
         uint64_t addr = ml_lifetimes_request(lifetimes, i).addr;
-        size_t at = (size_t)ml_hash_u64(addr) & (slots - 1);
-        while (table[at].count != 0 && table[at].addr != addr) {
-            at = (at + 1) & (slots - 1);
+        error = make_room(&table);
+        if (error < 0) {
+            break;
         }
-        rows->before[i] = table[at].count != 0 ? table[at].last + 1 : 0;
-        table[at].addr = addr;
-        table[at].last = (uint32_t)i;
+        seen *at = find_seen(&table, addr);
+        rows->before[i] = at->count != 0 ? at->last + 1 : 0;
+        table.count += at->count == 0;
+        at->addr = addr;
+        at->last = (uint32_t)i;
         /* The rest of an allocation that another event cut is no allocation of its
          * own. */
-        table[at].count += row->birth == row->start;
-        rows->ordinals[i] = table[at].count - 1;
+        at->count += row->birth == row->start;
+        rows->ordinals[i] = at->count - 1;
     }
-    ml_free(table);
-    return 0;
+    ml_free(table.slots);
+    return error;
 }
 
 /* ---- The whole ---- */
@@ -67,7 +106,7 @@ fill(ml_allocation_rows *rows, ml_allocation_kinds *kinds)
     rows->before = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
     int error =
         rows->ordinals == NULL || rows->before == NULL ? ML_ENOMEM : number_rows(rows);
-    error = error < 0 ? error : ml_growth_new(rows->analysis, &rows->growth);
+    error = error < 0 ? error : ml_growth_of(rows->analysis, &rows->growth);
     if (error < 0 || kinds == NULL) {
         return error;
     }
@@ -106,7 +145,6 @@ ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
 void
 ml_allocation_rows_fini(ml_allocation_rows *rows)
 {
-    ml_growth_free(rows->growth);
     ml_free(rows->kinds);
     ml_free(rows->ordinals);
     ml_free(rows->before);

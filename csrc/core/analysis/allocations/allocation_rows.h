@@ -14,7 +14,7 @@ typedef struct ml_allocation_rows {
     const ml_analysis *analysis;   /* borrowed */
     const ml_device_trace *trace;  /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed; of the rows */
-    ml_growth *growth;             /* owned */
+    const ml_growth *growth;       /* borrowed */
     uint32_t *kinds;               /* owned; of each row */
     uint32_t *ordinals; /* owned; by row: earlier allocations at its address */
     uint32_t *before;   /* owned; by row: 1 + the last earlier row there; 0: none */

@@ -1,6 +1,7 @@
 /* Finds the lines that leave memory behind step by step.  See growth.h. */
 #include "analysis/answers/growth.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -469,13 +470,22 @@ find_all(finder *f, ml_growth *out)
     return error < 0 ? error : take_lines(f, out);
 }
 
-int
-ml_growth_new(const ml_analysis *analysis, ml_growth **out)
+static void
+free_growth(ml_attached *attached)
+{
+    ml_growth *growth = (ml_growth *)attached;
+    ml_free(growth->lines);
+    ml_free(growth);
+}
+
+static int
+make(const ml_analysis *analysis, ml_growth **out)
 {
     ml_growth *growth = ml_alloc_zeroed(1, sizeof(*growth));
     if (growth == NULL) {
         return ML_ENOMEM;
     }
+    growth->attached.free = free_growth;
     finder f = {.analysis = analysis};
     int error = find_all(&f, growth);
     ml_growth_steps_fini(&f.steps);
@@ -484,20 +494,33 @@ ml_growth_new(const ml_analysis *analysis, ml_growth **out)
     ml_free(f.sums);
     ml_free(f.list);
     if (error < 0) {
-        ml_growth_free(growth);
+        free_growth(&growth->attached);
         return error;
     }
     *out = growth;
     return 0;
 }
 
-void
-ml_growth_free(ml_growth *growth)
+int
+ml_growth_of(const ml_analysis *analysis, const ml_growth **out)
 {
-    if (growth != NULL) {
-        ml_free(growth->lines);
-        ml_free(growth);
+    ml_analysis *place = (ml_analysis *)(uintptr_t)analysis;
+    ml_attached *there = atomic_load(&place->growth);
+    if (there == NULL) {
+        ml_growth *made;
+        int error = make(analysis, &made);
+        if (error < 0) {
+            return error;
+        }
+        if (atomic_compare_exchange_strong(&place->growth, &there, &made->attached)) {
+            there = &made->attached;
+        }
+        else {
+            free_growth(&made->attached);
+        }
     }
+    *out = (const ml_growth *)there;
+    return 0;
 }
 
 bool

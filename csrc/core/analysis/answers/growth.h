@@ -71,16 +71,16 @@ typedef struct ml_growing {
 } ml_growing;
 
 typedef struct ml_growth {
-    uint8_t by;        /* enum ml_growth_by */
-    uint64_t steps;    /* whole ones */
-    uint64_t last;     /* number of the last */
-    ml_growing *lines; /* owned; certain ones first, then most bytes a step */
+    ml_attached attached; /* to its analysis */
+    uint8_t by;           /* enum ml_growth_by */
+    uint64_t steps;       /* whole ones */
+    uint64_t last;        /* number of the last */
+    ml_growing *lines;    /* owned; certain ones first, then most bytes a step */
     size_t count;
 } ml_growth;
 
-/* 0 or ML_ENOMEM. */
-int ml_growth_new(const ml_analysis *analysis, ml_growth **out);
-void ml_growth_free(ml_growth *growth); /* takes NULL */
+/* *OUT is borrowed and lives as long as ANALYSIS.  0 or ML_ENOMEM. */
+int ml_growth_of(const ml_analysis *analysis, const ml_growth **out);
 
 /* Has VERDICT, of CAUSE, say that it grows where it says that it is kept. */
 void ml_growth_tell(const ml_growth *growth, const ml_cause *cause,

@@ -98,19 +98,18 @@ fill_overhead(ml_peak *peak)
 static int
 tell_growth(const peak_work *w)
 {
-    ml_growth *growth = NULL;
+    const ml_growth *growth;
     int error = 0;
     for (size_t i = 0; error == 0 && i < w->peak->block_count; i++) {
         ml_peak_block *block = &w->peak->blocks[i];
         if (block->verdict.why != ML_WHY_SEVERAL) {
             continue;
         }
-        error = growth == NULL ? ml_growth_new(w->analysis, &growth) : 0;
+        error = ml_growth_of(w->analysis, &growth);
         if (error == 0) {
             ml_growth_tell(growth, &block->cause, &block->verdict);
         }
     }
-    ml_growth_free(growth);
     return error;
 }
 

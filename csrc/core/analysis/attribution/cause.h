@@ -98,6 +98,7 @@ typedef struct ml_cause {
     bool recomputed;   /* by a module's call inside a backward pass */
     bool seed;         /* the gradient with which backward() begins */
     bool communication;
+    uint8_t pad;
 } ml_cause;
 
 typedef struct ml_causes ml_causes;

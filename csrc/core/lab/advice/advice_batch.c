@@ -18,7 +18,7 @@ find_weights(scaler *s)
 {
     const ml_advice_case *it = s->it;
     for (size_t i = 0; i < it->workload->count; i++) {
-        if (it->of[i].verdict.category == ML_CATEGORY_PARAMETER) {
+        if (ml_explained_of(it, i)->verdict.category == ML_CATEGORY_PARAMETER) {
             uint64_t bytes = it->workload->demands[i].bytes;
             s->weights[s->weight_count++] = bytes;
             s->weights[s->weight_count++] = bytes / 2;
@@ -30,7 +30,7 @@ find_weights(scaler *s)
 static bool
 does_scale(const scaler *s, size_t demand)
 {
-    const ml_explained *of = &s->it->of[demand];
+    const ml_explained *of = ml_explained_of(s->it, demand);
     const ml_demand *asked = &s->it->workload->demands[demand];
     uint8_t category = of->verdict.category;
     bool kind =

@@ -89,7 +89,7 @@ visit_block(void *context, const ml_block *block, uint64_t demand)
         return ML_ENOMEM;
     }
     k->list = list;
-    const ml_explained *of = &k->it->of[demand];
+    const ml_explained *of = ml_explained_of(k->it, demand);
     k->list[k->count++] = (keeper){.frame = is_programs_own(of) ? of->cause.frame : 0,
                                    .demand = (size_t)demand,
                                    .bytes = block->size,
@@ -139,8 +139,9 @@ propose_line(const keepers *k, size_t first, size_t end, ml_proposals *out)
         ml_edit edit = {.kind = ML_EDIT_BEGIN, .demand = list[i].demand, .from = begin};
         error = ml_advice_edit(advice, edit);
         if (error == 0) {
-            error = ml_advice_add_module(advice, k->it->recording,
-                                         k->it->of[list[i].demand].cause.module);
+            error = ml_advice_add_module(
+                advice, k->it->recording,
+                ml_explained_of(k->it, list[i].demand)->cause.module);
         }
     }
     return error;

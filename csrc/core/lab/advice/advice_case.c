@@ -8,6 +8,9 @@
 #include "analysis/answers/stages.h"
 #include "base/base.h"
 
+/* Stacks told last. */
+#define RECENT 1024u
+
 /* ---- What is known ---- */
 
 static size_t
@@ -18,6 +21,62 @@ first_failed(const ml_device_trace *trace)
     return at < trace->event_count ? at : ML_NO_EVENT;
 }
 
+/* Keeps what is known of demands: few things are, of millions. */
+typedef struct teller {
+    ml_advice_case *it;
+    ml_intern seen;
+    size_t capacity;
+    uint32_t recent[RECENT]; /* 1 + the index of what a stack told last */
+    const ml_explained *sought;
+} teller;
+
+static bool
+is_sought(const void *context, uint32_t id)
+{
+    const teller *t = context;
+    return memcmp(&t->it->told[id], t->sought, sizeof(ml_explained)) == 0;
+}
+
+/* *INDEX becomes that of IT among what is told.  0 or ML_ENOMEM. */
+static int
+tell(teller *t, const ml_explained *it, uint32_t *index)
+{
+    uint32_t *recent = &t->recent[it->cause.stack % RECENT];
+    t->sought = it;
+    if (*recent != 0 && is_sought(t, *recent - 1)) {
+        *index = *recent - 1;
+        return 0;
+    }
+    uint64_t hash = ml_hash_bytes(it, sizeof(*it));
+    if (ml_intern_find(&t->seen, hash, is_sought, t, index) == 0) {
+        *index = (uint32_t)t->seen.count;
+        if (ml_grow((void **)&t->it->told, &t->capacity, t->seen.count + 1,
+                    sizeof(*it)) < 0) {
+            return ML_ENOMEM;
+        }
+        t->it->told[*index] = *it;
+        if (ml_intern_add(&t->seen, hash) < 0) {
+            return ML_ENOMEM;
+        }
+    }
+    *recent = *index + 1;
+    return 0;
+}
+
+static int
+explain_demand(teller *t, const ml_analysis *analysis, size_t i)
+{
+    const ml_advice_case *it = t->it;
+    const ml_demand *demand = &it->workload->demands[i];
+    bool before = demand->born == ML_NO_EVENT;
+    ml_explained is =
+        ml_explain(analysis, demand->addr,
+                   before ? ML_BEFORE_EVENTS : (uint64_t)demand->born, demand->stack);
+    ml_growth_tell(it->growth, &is.cause, &is.verdict);
+    is.cause.step = before ? is.cause.step : 0;
+    return tell(t, &is, &it->of[i]);
+}
+
 static int
 explain_demands(ml_advice_case *it)
 {
@@ -26,19 +85,17 @@ explain_demands(ml_advice_case *it)
     int error = ml_analysis_of(it->recording, it->device, &analysis);
     if (error == 0) {
         it->causes = analysis->causes;
-        it->of = ml_alloc_zeroed(workload->count + 1, sizeof(*it->of));
+        it->of = ml_alloc((workload->count + 1) * sizeof(*it->of));
         error = it->of == NULL ? ML_ENOMEM : ml_stages_new(analysis, &it->stages);
     }
     if (error == 0) {
-        error = ml_growth_new(analysis, &it->growth);
+        error = ml_growth_of(analysis, &it->growth);
     }
+    teller t = {.it = it};
     for (size_t i = 0; error == 0 && i < workload->count; i++) {
-        const ml_demand *demand = &workload->demands[i];
-        bool before = demand->born == ML_NO_EVENT;
-        uint64_t birth = before ? ML_BEFORE_EVENTS : (uint64_t)demand->born;
-        it->of[i] = ml_explain(analysis, demand->addr, birth, demand->stack);
-        ml_growth_tell(it->growth, &it->of[i].cause, &it->of[i].verdict);
+        error = explain_demand(&t, analysis, i);
     }
+    ml_intern_fini(&t.seen);
     return error;
 }
 
@@ -52,10 +109,10 @@ find_unfinished(const ml_advice_case *it)
     for (; i > it->workload->before_count; i--) {
         size_t born = it->workload->demands[i - 1].born;
         if (born >= it->failed ||
-            it->of[i - 1].verdict.category == ML_CATEGORY_WORKSPACE) {
+            ml_explained_of(it, i - 1)->verdict.category == ML_CATEGORY_WORKSPACE) {
             continue;
         }
-        if (it->of[i - 1].cause.phase != ML_PHASE_FORWARD) {
+        if (ml_explained_of(it, i - 1)->cause.phase != ML_PHASE_FORWARD) {
             break;
         }
         from = born;
@@ -137,12 +194,20 @@ ml_advice_case_init(ml_advice_case *it, const ml_recording *recording, size_t de
 void
 ml_advice_case_fini(ml_advice_case *it)
 {
+    ml_free(it->told);
     ml_free(it->of);
-    ml_growth_free(it->growth);
     ml_free(it->stages);
     ml_schedule_fini(&it->schedule);
     ml_workload_free(it->workload);
     *it = (ml_advice_case){0};
+}
+
+uint32_t
+ml_demand_step(const ml_advice_case *it, size_t demand)
+{
+    size_t born = it->workload->demands[demand].born;
+    return born == ML_NO_EVENT ? ml_explained_of(it, demand)->cause.step
+                               : ml_causes_step(it->causes, it->device, born);
 }
 
 bool

@@ -116,8 +116,9 @@ typedef struct ml_advice_case {
     /* for all trials, which do not use the recorded addresses */
     ml_trial_options options;
     ml_trial_result before;  /* its peak_event is the instant of the allocated peak */
-    ml_explained *of;        /* owned; by demand */
-    ml_growth *growth;       /* owned */
+    ml_explained *told;      /* owned; what demands are, each once */
+    uint32_t *of;            /* owned; by demand: its index in told */
+    const ml_growth *growth; /* borrowed */
     const ml_causes *causes; /* borrowed */
     uint8_t *stages;         /* owned; enum ml_stage by event */
     bool exact;    /* a trial at the recorded addresses agrees with the recording */
@@ -132,6 +133,15 @@ int ml_advice_case_init(ml_advice_case *it, const ml_recording *recording,
                         size_t device);
 void ml_advice_case_fini(ml_advice_case *it);
 
+/* What is known of DEMAND, an index, but the step that made it: many share it. */
+static inline const ml_explained *
+ml_explained_of(const ml_advice_case *it, size_t demand)
+{
+    return &it->told[it->of[demand]];
+}
+
+/* The step that made DEMAND, an index. */
+uint32_t ml_demand_step(const ml_advice_case *it, size_t demand);
 /* Whether DEMAND, an index, is live after EVENT. */
 bool ml_demand_lives_at(const ml_advice_case *it, size_t demand, size_t event);
 /* Whether DEMAND is live at the allocated peak. */

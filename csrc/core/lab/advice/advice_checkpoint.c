@@ -58,7 +58,7 @@ demand_of(const calls *c, size_t demand)
 static uint32_t
 instance_of(const calls *c, size_t demand)
 {
-    uint32_t module = c->it->of[demand].cause.module;
+    uint32_t module = ml_explained_of(c->it, demand)->cause.module;
     return ml_repeats_instance(c->repeats, module, c->family);
 }
 
@@ -115,8 +115,8 @@ find_weights(const ml_advice_case *it, weight **out, size_t *count)
     *out = list;
     *count = 0;
     for (size_t i = 0; list != NULL && i < it->workload->count; i++) {
-        if (it->of[i].verdict.category == ML_CATEGORY_PARAMETER) {
-            list[(*count)++] = (weight){.module = it->of[i].cause.module,
+        if (ml_explained_of(it, i)->verdict.category == ML_CATEGORY_PARAMETER) {
+            list[(*count)++] = (weight){.module = ml_explained_of(it, i)->cause.module,
                                         .bytes = it->workload->demands[i].bytes / 2};
         }
     }
@@ -131,7 +131,7 @@ find_weights(const ml_advice_case *it, weight **out, size_t *count)
 static bool
 is_cast_weight(const calls *c, size_t demand)
 {
-    weight key = {.module = c->it->of[demand].cause.module,
+    weight key = {.module = ml_explained_of(c->it, demand)->cause.module,
                   .bytes = demand_of(c, demand)->bytes};
     return c->weight_count != 0 && bsearch(&key, c->weights, c->weight_count,
                                            sizeof(weight), compare_weights) != NULL;
@@ -184,13 +184,13 @@ find_calls(calls *c, size_t *last)
     bool open = false;
     for (size_t i = workload->before_count; i < workload->count; i++) {
         /* A library's workspace belongs to no call, though made during the first. */
-        if (c->it->of[i].verdict.category == ML_CATEGORY_WORKSPACE) {
+        if (ml_explained_of(c->it, i)->verdict.category == ML_CATEGORY_WORKSPACE) {
             continue;
         }
         uint32_t instance = instance_of(c, i);
         size_t born = workload->demands[i].born;
         call *newest = c->count != 0 ? &c->list[c->count - 1] : NULL;
-        bool forward = c->it->of[i].cause.phase == ML_PHASE_FORWARD;
+        bool forward = ml_explained_of(c->it, i)->cause.phase == ML_PHASE_FORWARD;
         if (open && (!forward || instance != newest->instance)) {
             newest->end_event = born;
             open = false;
@@ -433,8 +433,9 @@ find_families(const ml_advice_case *it, ml_repeats *repeats)
 {
     int error = 0;
     for (size_t i = 0; error == 0 && i < it->workload->count; i++) {
-        if (it->of[i].cause.module != 0) {
-            error = ml_repeats_add(repeats, it->recording, it->of[i].cause.module);
+        if (ml_explained_of(it, i)->cause.module != 0) {
+            error = ml_repeats_add(repeats, it->recording,
+                                   ml_explained_of(it, i)->cause.module);
         }
     }
     return error;
@@ -444,8 +445,9 @@ find_families(const ml_advice_case *it, ml_repeats *repeats)
 static bool
 may_be_saved(const ml_advice_case *it, size_t demand)
 {
-    return it->of[demand].verdict.category == ML_CATEGORY_ACTIVATION ||
-           (it->workload->failed && it->of[demand].cause.phase == ML_PHASE_FORWARD);
+    return ml_explained_of(it, demand)->verdict.category == ML_CATEGORY_ACTIVATION ||
+           (it->workload->failed &&
+            ml_explained_of(it, demand)->cause.phase == ML_PHASE_FORWARD);
 }
 
 /* Adds to BYTES, by family, the bytes saved for the backward pass at the peak. */
@@ -457,7 +459,8 @@ weigh_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *by
             continue;
         }
         for (unsigned level = 0; level < ML_REPEATS_LEVELS; level++) {
-            uint32_t instance = repeats->of[it->of[i].cause.module][level];
+            uint32_t instance =
+                repeats->of[ml_explained_of(it, i)->cause.module][level];
             if (instance != 0) {
                 bytes[repeats->instances[instance - 1].family] +=
                     it->workload->demands[i].block_bytes;

@@ -97,8 +97,8 @@ find_items(const ml_advice_case *it, const modules *m, item *items)
 {
     size_t count = 0;
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
-        if (is_programs_own(m, &it->of[i])) {
-            items[count++] = (item){.frame = it->of[i].cause.frame,
+        if (is_programs_own(m, ml_explained_of(it, i))) {
+            items[count++] = (item){.frame = ml_explained_of(it, i)->cause.frame,
                                     .demand = i,
                                     .bytes = it->workload->demands[i].bytes};
         }
@@ -138,8 +138,8 @@ find_sizes(const ml_advice_case *it, const modules *m, sizes *s)
         return ML_ENOMEM;
     }
     for (size_t i = 0; i < it->workload->count; i++) {
-        if (it->of[i].verdict.category == ML_CATEGORY_PARAMETER &&
-            !is_idle(m, &it->of[i]) && ml_demand_at_peak(it, i)) {
+        if (ml_explained_of(it, i)->verdict.category == ML_CATEGORY_PARAMETER &&
+            !is_idle(m, ml_explained_of(it, i)) && ml_demand_at_peak(it, i)) {
             s->list[s->count++] = it->workload->demands[i].bytes;
             s->bytes += it->workload->demands[i].bytes;
         }

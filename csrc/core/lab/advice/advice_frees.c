@@ -54,7 +54,8 @@ is_late(const ml_advice_case *it, size_t index)
 {
     const ml_demand *demand = &it->workload->demands[index];
     if (demand->born == ML_NO_EVENT || demand->last_used == ML_NO_EVENT ||
-        ml_demand_unfinished(it, index) || !is_programs_own(&it->of[index])) {
+        ml_demand_unfinished(it, index) ||
+        !is_programs_own(ml_explained_of(it, index))) {
         return false;
     }
     if (demand->freed == ML_NO_EVENT) {
@@ -148,8 +149,9 @@ find_late(const ml_advice_case *it, const bool *held, late *all)
             const ml_demand *demand = &it->workload->demands[i];
             all[count++] = (late){
                 .demand = i,
-                .module = pattern_of(&it->recording->strings[it->of[i].cause.module]),
-                .frame = it->of[i].cause.frame,
+                .module = pattern_of(
+                    &it->recording->strings[ml_explained_of(it, i)->cause.module]),
+                .frame = ml_explained_of(it, i)->cause.frame,
                 .at_peak = peak != ML_NO_EVENT && demand->last_used <= peak &&
                            ml_demand_at_peak(it, i)};
         }
@@ -193,11 +195,11 @@ propose(const ml_advice_case *it, const group *of, ml_proposals *out)
     advice->bytes = of->bytes;
     advice->blocks = of->blocks;
     advice->count = of->count;
-    advice->name = it->of[of->first->demand].name;
+    advice->name = ml_explained_of(it, of->first->demand)->name;
     int error = 0;
     for (size_t i = 0; i < of->count && error == 0; i++) {
         size_t index = of->first[i].demand;
-        const ml_explained *is = &it->of[index];
+        const ml_explained *is = ml_explained_of(it, index);
         advice->name = advice->name == is->name ? is->name : 0;
         if (of->first[i].at_peak && is->cause.module != 0) {
             error = ml_advice_add_module(advice, it->recording, is->cause.module);

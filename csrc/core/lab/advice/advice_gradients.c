@@ -116,7 +116,7 @@ find_cleared(const finder *f, passes *p)
     const ml_advice_case *it = f->it;
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
         size_t freed = it->workload->demands[i].freed;
-        if (it->of[i].verdict.category == ML_CATEGORY_GRADIENT &&
+        if (ml_explained_of(it, i)->verdict.category == ML_CATEGORY_GRADIENT &&
             freed < it->trace->event_count &&
             ml_causes_phase(it->causes, it->device, freed) != ML_PHASE_BACKWARD) {
             p->cleared[p->before[freed]] = true;
@@ -230,7 +230,7 @@ find_made(finder *f)
         return ML_ENOMEM;
     }
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
-        const ml_explained *of = &it->of[i];
+        const ml_explained *of = ml_explained_of(it, i);
         const ml_demand *demand = &it->workload->demands[i];
         uint32_t step = step_of(f, demand->born);
         span *own = of->cause.seed ? span_of(f, step) : NULL;
@@ -389,8 +389,8 @@ propose(const finder *f, enum ml_advice_kind kind, ml_proposals *out)
             advice->bytes += it->workload->demands[gradient->demand].block_bytes;
             advice->blocks++;
         }
-        error = ml_advice_add_module(advice, it->recording,
-                                     it->of[gradient->demand].cause.module);
+        error = ml_advice_add_module(
+            advice, it->recording, ml_explained_of(it, gradient->demand)->cause.module);
         error = error < 0 ? error : edit_gradient(f, advice, i);
     }
     return error;

@@ -76,7 +76,8 @@ follow_pass(finder *f, size_t event, const ml_event *at)
     }
     uint32_t demand = f->it->workload->of_event[event];
     if (at->action == ML_ACTION_FREE_REQUESTED && demand != 0) {
-        now->freed += f->it->of[demand - 1].cause.phase == ML_PHASE_FORWARD;
+        now->freed +=
+            ml_explained_of(f->it, demand - 1)->cause.phase == ML_PHASE_FORWARD;
     }
     return 0;
 }
@@ -114,7 +115,7 @@ name_passes(finder *f)
 {
     size_t at = 0;
     for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
-        if (!f->it->of[i].cause.seed) {
+        if (!ml_explained_of(f->it, i)->cause.seed) {
             continue;
         }
         size_t born = f->it->workload->demands[i].born;
@@ -122,7 +123,7 @@ name_passes(finder *f)
             at++;
         }
         if (at < f->pass_count && f->passes[at].frame == 0) {
-            f->passes[at].frame = f->it->of[i].cause.frame;
+            f->passes[at].frame = ml_explained_of(f->it, i)->cause.frame;
         }
     }
 }
@@ -171,10 +172,10 @@ static bool
 is_held(const ml_advice_case *it, size_t demand)
 {
     const ml_demand *of = &it->workload->demands[demand];
-    uint8_t category = it->of[demand].verdict.category;
+    uint8_t category = ml_explained_of(it, demand)->verdict.category;
     bool input = category == ML_CATEGORY_INPUT || category == ML_CATEGORY_OTHER;
-    if ((it->of[demand].cause.phase != ML_PHASE_FORWARD && !input) ||
-        it->of[demand].cause.recomputed || of->last_used == ML_NO_EVENT) {
+    if ((ml_explained_of(it, demand)->cause.phase != ML_PHASE_FORWARD && !input) ||
+        ml_explained_of(it, demand)->cause.recomputed || of->last_used == ML_NO_EVENT) {
         return false;
     }
     if (of->freed == ML_NO_EVENT) {
@@ -191,7 +192,7 @@ calling_line(const ml_advice_case *it, size_t demand)
     const ml_stack_facts *facts = ml_causes_facts(it->causes);
     uint32_t module = facts->of[it->workload->demands[demand].stack].outer_module;
     uint32_t caller = module != 0 ? facts->callers[module] : 0;
-    return caller != 0 ? caller : it->of[demand].cause.frame;
+    return caller != 0 ? caller : ml_explained_of(it, demand)->cause.frame;
 }
 
 /* ML_ADVICE_COUNT: no graph is known to hold DEMAND.  This includes an input that no
@@ -203,12 +204,12 @@ judge(const finder *f, size_t demand, uint32_t *frame)
     const ml_demand *of = &it->workload->demands[demand];
     /* A backward pass would have followed. */
     if (ml_demand_unfinished(it, demand) ||
-        ml_growth_has(it->growth, &it->of[demand].cause)) {
+        ml_growth_has(it->growth, &ml_explained_of(it, demand)->cause)) {
         return ML_ADVICE_COUNT;
     }
     const ml_events *events = &it->trace->events;
     uint16_t thread = ml_events_autograd_thread(events, of->born);
-    bool input = it->of[demand].cause.phase != ML_PHASE_FORWARD;
+    bool input = ml_explained_of(it, demand)->cause.phase != ML_PHASE_FORWARD;
     if (thread == 0 || (ml_events_flags(events, of->born) & ML_EVENT_BACKWARD) != 0 ||
         !is_held(it, demand)) {
         return ML_ADVICE_COUNT;
@@ -250,7 +251,7 @@ propose(const finder *f, size_t demand, enum ml_advice_kind kind, uint32_t frame
         advice->bytes += of->block_bytes;
         advice->blocks++;
         error = ml_advice_add_module(advice, f->it->recording,
-                                     f->it->of[demand].cause.module);
+                                     ml_explained_of(f->it, demand)->cause.module);
     }
     ml_edit edit = {.kind = ML_EDIT_FREE, .demand = demand, .until = of->last_used};
     return error < 0 ? error : ml_advice_edit(advice, edit);

@@ -21,7 +21,7 @@ find_forwards(const ml_advice_case *it)
 {
     span all = {.first = ML_NO_EVENT};
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
-        if (it->of[i].cause.phase == ML_PHASE_FORWARD) {
+        if (ml_explained_of(it, i)->cause.phase == ML_PHASE_FORWARD) {
             all.last = it->workload->demands[i].born;
             all.first = all.first == ML_NO_EVENT ? all.last : all.first;
         }
@@ -40,8 +40,8 @@ static bool
 is_data(const ml_advice_case *it, size_t demand, span forwards)
 {
     const ml_demand *of = &it->workload->demands[demand];
-    return it->of[demand].verdict.category == ML_CATEGORY_OTHER &&
-           it->of[demand].cause.frame != 0 && of->born < forwards.first &&
+    return ml_explained_of(it, demand)->verdict.category == ML_CATEGORY_OTHER &&
+           ml_explained_of(it, demand)->cause.frame != 0 && of->born < forwards.first &&
            (of->freed == ML_NO_EVENT || of->freed > forwards.last);
 }
 
@@ -52,13 +52,13 @@ count_steps(const ml_advice_case *it, size_t behind, uint64_t bytes)
     unsigned steps = 0;
     uint32_t last = 0;
     for (size_t i = behind + 1; i < it->workload->count && steps < LEAST_STEPS; i++) {
-        const ml_explained *of = &it->of[i];
+        const ml_explained *of = ml_explained_of(it, i);
         uint64_t taken = it->workload->demands[i].bytes;
         if (is_programs_own(of) && taken <= bytes / TAKEN_PART &&
-            (steps == 0 || of->cause.step != last) &&
+            (steps == 0 || ml_demand_step(it, i) != last) &&
             it->workload->demands[i].freed != ML_NO_EVENT) {
             steps++;
-            last = of->cause.step;
+            last = ml_demand_step(it, i);
         }
     }
     return steps;
@@ -72,7 +72,7 @@ propose(const ml_advice_case *it, size_t demand, ml_proposals *out)
         return ML_ENOMEM;
     }
     advice->exact = false;
-    advice->frame = it->of[demand].cause.frame;
+    advice->frame = ml_explained_of(it, demand)->cause.frame;
     advice->bytes = it->workload->demands[demand].block_bytes;
     advice->blocks = 1;
     return ml_advice_edit(advice, (ml_edit){.kind = ML_EDIT_RESIZE, .demand = demand});

@@ -169,7 +169,7 @@ note(finder *f, ml_advice *advice, unsigned which, size_t line, size_t demand)
     const ml_advice_case *it = f->it;
     if (bytes_of(f, line) > f->largest[which]) {
         f->largest[which] = bytes_of(f, line);
-        advice->frame = it->of[line].cause.frame;
+        advice->frame = ml_explained_of(it, line)->cause.frame;
     }
     if (ml_demand_at_peak(it, demand)) {
         advice->bytes += it->workload->demands[demand].block_bytes;
@@ -233,7 +233,7 @@ find_gradient(const finder *f, const loss *of)
     for (size_t i = of->first; i < of->end && f->list[i].node < of->node; i++) {
         size_t demand = f->list[i].demand;
         if (f->list[i].back && demand > of->back && demand < gradient &&
-            f->it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
+            ml_explained_of(f->it, demand)->verdict.category == ML_CATEGORY_GRADIENT) {
             gradient = demand;
         }
     }
@@ -275,7 +275,8 @@ edit_whole(finder *f, const loss *of)
         uint64_t bytes = bytes_of(f, demand);
         bool logits =
             bytes == of->bytes || bytes == of->bytes / 2 || bytes == of->bytes * 2;
-        if (!logits || f->it->of[demand].verdict.category == ML_CATEGORY_GRADIENT) {
+        if (!logits ||
+            ml_explained_of(f->it, demand)->verdict.category == ML_CATEGORY_GRADIENT) {
             continue;
         }
         if (f->list[i].back && demand < first_back) {

@@ -36,7 +36,7 @@ propose_foreach(const ml_advice_case *it, const bool *is_foreach, ml_proposals *
     int error = 0;
     for (size_t i = it->workload->before_count; error == 0 && i < it->workload->count;
          i++) {
-        const ml_explained *of = &it->of[i];
+        const ml_explained *of = ml_explained_of(it, i);
         if (of->cause.phase != ML_PHASE_OPTIMIZER ||
             of->verdict.category != ML_CATEGORY_TEMPORARY ||
             !is_foreach[it->workload->demands[i].stack]) {
@@ -137,8 +137,8 @@ made_of(const ml_advice_case *it, size_t demand)
 {
     const ml_demand *of = &it->workload->demands[demand];
     return (made){.bytes = of->bytes,
-                  .frame = it->of[demand].cause.frame,
-                  .module = it->of[demand].cause.module,
+                  .frame = ml_explained_of(it, demand)->cause.frame,
+                  .module = ml_explained_of(it, demand)->cause.module,
                   .node = ml_events_node(&it->trace->events, of->born)};
 }
 
@@ -146,10 +146,10 @@ made_of(const ml_advice_case *it, size_t demand)
 static bool
 is_frozen(const ml_advice_case *it, const owners *told, size_t demand)
 {
-    uint32_t module = it->of[demand].cause.module;
-    return it->of[demand].verdict.category == ML_CATEGORY_GRADIENT &&
-           !it->of[demand].verdict.exact && module != 0 && !told->trains[module] &&
-           was_seen(it, told, &it->workload->demands[demand]);
+    uint32_t module = ml_explained_of(it, demand)->cause.module;
+    return ml_explained_of(it, demand)->verdict.category == ML_CATEGORY_GRADIENT &&
+           !ml_explained_of(it, demand)->verdict.exact && module != 0 &&
+           !told->trains[module] && was_seen(it, told, &it->workload->demands[demand]);
 }
 
 bool *
@@ -173,8 +173,8 @@ ml_advice_frozen(const ml_advice_case *it)
 static bool
 is_addend(const ml_advice_case *it, size_t demand)
 {
-    return it->of[demand].verdict.category == ML_CATEGORY_TEMPORARY &&
-           it->of[demand].cause.phase == ML_PHASE_BACKWARD;
+    return ml_explained_of(it, demand)->verdict.category == ML_CATEGORY_TEMPORARY &&
+           ml_explained_of(it, demand)->cause.phase == ML_PHASE_BACKWARD;
 }
 
 static int

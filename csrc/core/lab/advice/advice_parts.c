@@ -66,12 +66,13 @@ collect(const ml_advice_case *it, owned *out)
     for (size_t i = 0; i < it->workload->count; i++) {
         if (ml_demand_at_peak(it, i)) {
             owned *block = &out[count++];
-            const ml_verdict *verdict = &it->of[i].verdict;
+            const ml_verdict *verdict = &ml_explained_of(it, i)->verdict;
             bool unknown = verdict->category == ML_CATEGORY_UNKNOWN;
             *block = (owned){.category = verdict->category,
                              .why = unknown ? verdict->why : ML_WHY_KNOWN,
                              .bytes = it->workload->demands[i].block_bytes};
-            cut_at_number(it->recording->strings[it->of[i].cause.module], block);
+            cut_at_number(it->recording->strings[ml_explained_of(it, i)->cause.module],
+                          block);
         }
     }
     return count;

@@ -17,7 +17,7 @@ static bool
 is_cublas(const ml_advice_case *it, size_t demand)
 {
     uint64_t bytes = it->workload->demands[demand].bytes;
-    return it->of[demand].verdict.category == ML_CATEGORY_WORKSPACE &&
+    return ml_explained_of(it, demand)->verdict.category == ML_CATEGORY_WORKSPACE &&
            (ml_workspace_has_size(bytes) || bytes == ML_WORKSPACE_LIGHT);
 }
 

@@ -19,7 +19,7 @@ does_scale(const ml_remainder_builder *b, size_t i, const uint64_t *weights,
            size_t count)
 {
     const ml_advice_case *it = b->it;
-    const ml_explained *of = &it->of[i];
+    const ml_explained *of = ml_explained_of(it, i);
     const ml_demand *demand = &it->workload->demands[i];
     if (ml_remainder_is_kept(of->verdict.category) ||
         of->verdict.category == ML_CATEGORY_GRADIENT ||
@@ -52,7 +52,7 @@ take_sizes(ml_remainder_builder *b, uint64_t **weights, size_t *count)
     *count = 0;
     *weights = ml_alloc_zeroed(2 * it->workload->count + 1, sizeof(uint64_t));
     for (size_t i = 0; *weights != NULL && i < it->workload->count; i++) {
-        if (it->of[i].verdict.category == ML_CATEGORY_PARAMETER) {
+        if (ml_explained_of(it, i)->verdict.category == ML_CATEGORY_PARAMETER) {
             uint64_t bytes = it->workload->demands[i].bytes;
             (*weights)[(*count)++] = bytes;
             (*weights)[(*count)++] = bytes / 2;
@@ -69,7 +69,7 @@ static enum ml_remainder_kind
 kind_of(const ml_remainder_builder *b, size_t i)
 {
     const ml_demand *demand = &b->it->workload->demands[i];
-    unsigned category = b->it->of[i].verdict.category;
+    unsigned category = ml_explained_of(b->it, i)->verdict.category;
     if (category == ML_CATEGORY_GRADIENT) {
         return ML_REST_GRADIENT;
     }
@@ -101,9 +101,9 @@ classify(ml_remainder_builder *b)
         }
         out->items[i].scales = does_scale(b, i, weights, count);
         out->items[i].kind = (uint8_t)kind_of(b, i);
-        out->items[i].category = b->it->of[i].verdict.category;
+        out->items[i].category = ml_explained_of(b->it, i)->verdict.category;
         out->items[i].like = (uint32_t)i;
-        if (b->it->of[i].verdict.category == ML_CATEGORY_PARAMETER &&
+        if (ml_explained_of(b->it, i)->verdict.category == ML_CATEGORY_PARAMETER &&
             ml_remainder_is_live(out, i)) {
             out->parameters += demand->bytes;
         }
@@ -229,7 +229,7 @@ gradients_at(const ml_remainder_builder *b, size_t pass)
     uint64_t bytes = 0;
     size_t event = first_forward(b, pass);
     for (size_t i = 0; i < b->out->recorded; i++) {
-        if (b->it->of[i].verdict.category == ML_CATEGORY_GRADIENT &&
+        if (ml_explained_of(b->it, i)->verdict.category == ML_CATEGORY_GRADIENT &&
             ml_demand_lives_at(b->it, i, event)) {
             bytes += b->it->workload->demands[i].block_bytes;
         }
@@ -270,7 +270,7 @@ is_of_parameter(const ml_remainder_builder *b, size_t i)
     const ml_remainder *out = b->out;
     uint64_t bytes = out->workload->demands[i].bytes;
     for (size_t k = 0; k < out->recorded; k++) {
-        if (b->it->of[k].verdict.category == ML_CATEGORY_PARAMETER &&
+        if (ml_explained_of(b->it, k)->verdict.category == ML_CATEGORY_PARAMETER &&
             out->workload->demands[k].bytes == bytes) {
             return true;
         }

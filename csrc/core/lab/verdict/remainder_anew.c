@@ -34,8 +34,10 @@ find_kept(const ml_remainder_builder *b, size_t i, size_t next)
     }
     if (IS_OF(b, next, need_no_input)) {
         /* A function that makes two blocks, a mask and a result, needs the first. */
-        return b->it->of[i].cause.module == b->it->of[next].cause.module ? KEPT
-                                                                         : KEPT_NOT;
+        return ml_explained_of(b->it, i)->cause.module ==
+                       ml_explained_of(b->it, next)->cause.module
+                   ? KEPT
+                   : KEPT_NOT;
     }
     return IS_OF(b, next, need_input) ? KEPT : KEPT_PERHAPS;
 }

@@ -42,13 +42,13 @@ instance_of(const family *of, ml_string module)
 static ml_string
 module_at(const ml_remainder_builder *b, size_t i)
 {
-    return b->it->recording->strings[b->it->of[i].cause.module];
+    return b->it->recording->strings[ml_explained_of(b->it, i)->cause.module];
 }
 
 static bool
 is_parameter(const ml_remainder_builder *b, size_t i)
 {
-    return b->it->of[i].verdict.category == ML_CATEGORY_PARAMETER;
+    return ml_explained_of(b->it, i)->verdict.category == ML_CATEGORY_PARAMETER;
 }
 
 static bool
@@ -226,7 +226,7 @@ static bool
 was_reached(const ml_remainder_builder *b, uint32_t module)
 {
     for (size_t i = 0; i < b->out->recorded; i++) {
-        if (is_of_pass(b, i) && b->it->of[i].cause.module == module) {
+        if (is_of_pass(b, i) && ml_explained_of(b->it, i)->cause.module == module) {
             return true;
         }
     }
@@ -383,7 +383,7 @@ finish_others(ml_remainder_builder *b, const family *of)
     uint32_t last = 0;
     int error = 0;
     for (size_t i = after + 1; i < b->out->recorded && error == 0; i++) {
-        uint32_t module = b->it->of[i].cause.module;
+        uint32_t module = ml_explained_of(b->it, i)->cause.module;
         if (!is_parameter(b, i) || module == last || was_reached(b, module)) {
             continue;
         }
@@ -417,7 +417,7 @@ finish_last(ml_remainder_builder *b, uint32_t failed)
     bool known = true;
     for (size_t i = 0; i < out->recorded && known; i++) {
         uint64_t weight = out->workload->demands[i].bytes;
-        uint32_t module = b->it->of[i].cause.module;
+        uint32_t module = ml_explained_of(b->it, i)->cause.module;
         known = !is_parameter(b, i) || (weight != bytes && weight != 2 * bytes &&
                                         (module == failed || was_reached(b, module)));
     }
@@ -442,7 +442,7 @@ finish_loss(ml_remainder_builder *b)
     uint64_t returned = 0;
     for (size_t i = 0; i < out->recorded; i++) {
         if (is_of_pass(b, i) && out->items[i].scales &&
-            b->it->of[i].cause.module != 0) {
+            ml_explained_of(b->it, i)->cause.module != 0) {
             returned = out->workload->demands[i].bytes;
         }
     }

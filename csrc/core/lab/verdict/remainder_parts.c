@@ -30,8 +30,7 @@ ml_remainder_add(ml_remainder_builder *b, uint64_t bytes, size_t like, bool scal
     }
     const ml_demand *of = &workload->demands[like];
     ml_demand demand = {.bytes = bytes,
-                        .stream = of->stream,
-                        .pool = {of->pool[0], of->pool[1]},
+                        .stream_pool = of->stream_pool,
                         .born = (uint32_t)b->now,
                         .freed = ML_NO_EVENT,
                         .completed = ML_NO_EVENT,
@@ -102,7 +101,8 @@ ml_sequence_take(const ml_remainder_builder *b, size_t from, size_t until,
     for (size_t i = 0; out->list != NULL && i < b->out->recorded; i++) {
         size_t born = workload->demands[i].born;
         if (workload->demands[i].bytes != 0 && born != ML_NO_EVENT && born >= from &&
-            born < until && b->it->of[i].verdict.category != ML_CATEGORY_WORKSPACE) {
+            born < until &&
+            ml_explained_of(b->it, i)->verdict.category != ML_CATEGORY_WORKSPACE) {
             out->list[out->count++] = i;
         }
     }

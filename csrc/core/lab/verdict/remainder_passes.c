@@ -49,8 +49,8 @@ find_missing(const ml_remainder_builder *b, uint64_t **sizes, size_t *count)
     size_t n = 0;
     size_t m = 0;
     for (size_t i = 0; i < all; i++) {
-        bool own =
-            i < out->recorded && b->it->of[i].verdict.category == ML_CATEGORY_PARAMETER;
+        bool own = i < out->recorded &&
+                   ml_explained_of(b->it, i)->verdict.category == ML_CATEGORY_PARAMETER;
         if (ml_remainder_is_live(out, i) && own) {
             parameters[n++] = out->workload->demands[i].bytes;
         }
@@ -110,7 +110,8 @@ is_in_flight(const ml_remainder_builder *b, size_t i)
 {
     return b->stage == ML_STAGE_BACKWARD &&
            (i == b->out->recorded ||
-            (i < b->out->recorded && b->it->of[i].cause.phase == ML_PHASE_BACKWARD));
+            (i < b->out->recorded &&
+             ml_explained_of(b->it, i)->cause.phase == ML_PHASE_BACKWARD));
 }
 
 /* Whether a convolution took more for itself in the forward pass than the margin covers.
@@ -273,8 +274,9 @@ ml_remainder_optimize(ml_remainder_builder *b)
     ml_remainder *out = b->out;
     uint64_t there = 0;
     for (size_t i = 0; i < out->recorded; i++) {
-        bool state = b->it->of[i].verdict.category == ML_CATEGORY_OPTIMIZER_STATE ||
-                     (b->it->of[i].cause.phase == ML_PHASE_OPTIMIZER &&
+        bool state = ml_explained_of(b->it, i)->verdict.category ==
+                         ML_CATEGORY_OPTIMIZER_STATE ||
+                     (ml_explained_of(b->it, i)->cause.phase == ML_PHASE_OPTIMIZER &&
                       b->stage == ML_STAGE_OPTIMIZER);
         there +=
             state && ml_remainder_is_live(out, i) ? out->workload->demands[i].bytes : 0;
@@ -295,7 +297,7 @@ ml_remainder_optimize(ml_remainder_builder *b)
     for (unsigned j = 0; j < ADAM; j++) {
         for (size_t i = 0; i < out->recorded && error == 0; i++) {
             uint64_t bytes = out->workload->demands[i].bytes;
-            if (b->it->of[i].verdict.category == ML_CATEGORY_PARAMETER &&
+            if (ml_explained_of(b->it, i)->verdict.category == ML_CATEGORY_PARAMETER &&
                 ml_remainder_is_live(out, i) && left >= bytes) {
                 error = ml_remainder_add(b, bytes, i, false, ML_REST_KEPT, NULL);
                 left -= bytes;
@@ -332,7 +334,7 @@ keep_returned(ml_remainder_builder *b, size_t start)
         if (demand->born != ML_NO_EVENT && demand->born >= b->pass &&
             demand->born < out->failed && demand->bytes != 0 &&
             out->items[i - 1].kind == ML_REST_PASS && out->items[i - 1].scales &&
-            b->it->of[i - 1].cause.module != 0) {
+            ml_explained_of(b->it, i - 1)->cause.module != 0) {
             last = i - 1;
         }
     }

@@ -20,7 +20,7 @@ kept_at(const ml_remainder_builder *b, size_t event, size_t then)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < b->out->recorded; i++) {
-        unsigned category = b->it->of[i].verdict.category;
+        unsigned category = ml_explained_of(b->it, i)->verdict.category;
         bool counts =
             !ml_remainder_is_kept(category) && category != ML_CATEGORY_GRADIENT;
         if (counts && ml_demand_lives_at(b->it, i, event) &&
@@ -79,7 +79,6 @@ static bool
 is_alike(const ml_remainder_builder *b, comparison *of)
 {
     const ml_demand *demands = b->out->workload->demands;
-    const ml_explained *explained = b->it->of;
     uint64_t all = 0;
     uint64_t unlike = 0;
     of->to = of->from = 1;
@@ -91,7 +90,8 @@ is_alike(const ml_remainder_builder *b, comparison *of)
         size_t before = of->before.list[i];
         uint64_t bytes = demands[now].bytes;
         uint64_t was = demands[before].bytes;
-        bool same = explained[now].cause.module == explained[before].cause.module;
+        bool same = ml_explained_of(b->it, now)->cause.module ==
+                    ml_explained_of(b->it, before)->cause.module;
         if (same && bytes != was && of->to == of->from && b->out->items[now].scales) {
             of->to = bytes;
             of->from = was;
@@ -167,7 +167,8 @@ follow(ml_remainder_builder *b, const comparison *of, size_t until)
         bool is_there =
             ml_remainder_is_live(out, i) && out->items[i].kind != ML_REST_PASS;
         if (!after || is_there ||
-            (forward_only && b->it->of[i].cause.phase != ML_PHASE_FORWARD)) {
+            (forward_only &&
+             ml_explained_of(b->it, i)->cause.phase != ML_PHASE_FORWARD)) {
             continue;
         }
         size_t index = out->recorded;

@@ -76,7 +76,8 @@ static ml_string
 before_number(const chest *c, size_t demand)
 {
     size_t like = c->remainder->items[demand].like;
-    ml_string path = c->it->recording->strings[c->it->of[like].cause.module];
+    ml_string path =
+        c->it->recording->strings[ml_explained_of(c->it, like)->cause.module];
     size_t number = 0;
     size_t end = ml_path_number(path, 0, &number);
     return (ml_string){path.bytes, end == 0 ? 0 : (uint32_t)number};
@@ -86,7 +87,8 @@ static bool
 is_of(const chest *c, size_t demand, ml_string family)
 {
     size_t like = c->remainder->items[demand].like;
-    ml_string path = c->it->recording->strings[c->it->of[like].cause.module];
+    ml_string path =
+        c->it->recording->strings[ml_explained_of(c->it, like)->cause.module];
     size_t number = 0;
     return ml_path_number(path, 0, &number) != 0 && number == family.length &&
            memcmp(path.bytes, family.bytes, number) == 0;
@@ -104,7 +106,7 @@ find_family(chest *c)
         ml_string before = before_number(c, i);
         if (is_made(c, i) && bytes > most && before.bytes != NULL) {
             size_t like = remainder->items[i].like;
-            if (c->it->of[like].cause.module != 0) {
+            if (ml_explained_of(c->it, like)->cause.module != 0) {
                 most = bytes;
                 c->family = before;
             }
@@ -115,7 +117,7 @@ find_family(chest *c)
         if (!is_of(c, i, c->family)) {
             continue;
         }
-        ml_string path = recording->strings[c->it->of[i].cause.module];
+        ml_string path = recording->strings[ml_explained_of(c->it, i)->cause.module];
         uint32_t number = 0;
         for (size_t at = c->family.length;
              at < path.length && path.bytes[at] >= '0' && path.bytes[at] <= '9'; at++) {

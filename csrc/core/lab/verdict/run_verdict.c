@@ -263,7 +263,7 @@ fill(maker *m, bool trials)
         verdict->at = ml_causes_of(a->causes, a->device, event);
         verdict->peak_time = ml_events_time(&a->trace->events, event);
     }
-    int error = ml_growth_new(a, &verdict->growth);
+    int error = ml_growth_of(a, &verdict->growth);
     if (error == 0 && trials) {
         error = ml_advices_new(a->recording, a->device, UINT64_MAX, &verdict->advices);
         error = error == ML_EUNSUPPORTED || error == ML_ELIMIT ? 0 : error;
@@ -325,7 +325,6 @@ ml_run_verdict_free(ml_run_verdict *verdict)
 {
     if (verdict != NULL) {
         ml_advices_free(verdict->advices);
-        ml_growth_free(verdict->growth);
         ml_free(verdict);
     }
 }

@@ -61,8 +61,8 @@ typedef struct ml_run_verdict {
     uint64_t total;     /* bytes of the GPU; 0: unknown */
     ml_finding findings[ML_FINDING_COUNT];
     size_t finding_count;
-    ml_growth *growth;   /* owned */
-    ml_advices *advices; /* owned; NULL: no trials */
+    const ml_growth *growth; /* borrowed */
+    ml_advices *advices;     /* owned; NULL: no trials */
     /* The best of these, by index.  None repeats an earlier one's saving. */
     size_t changes[ML_CHANGES_MOST];
     size_t change_count;

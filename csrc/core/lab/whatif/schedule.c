@@ -17,33 +17,19 @@ enum rank {
     RANK_RECORDED
 };
 
-/* A step that the recording does not have at this event. */
-typedef struct moved {
-    ml_step step;
-    uint32_t rank;  /* enum rank */
-    uint32_t place; /* order among steps of one event and rank */
-} moved;
-
-typedef struct sorter {
-    const ml_workload *workload;
-    moved *list; /* owned */
-    size_t count;
-    size_t capacity;
-} sorter;
-
 static int
-move(sorter *s, size_t event, size_t item, enum ml_step_kind kind, enum rank rank)
+move(ml_schedule *s, size_t event, size_t item, enum ml_step_kind kind, enum rank rank)
 {
-    void *list = s->list;
-    if (ml_grow(&list, &s->capacity, s->count + 1, sizeof(moved)) < 0) {
+    void *list = s->moved;
+    if (ml_grow(&list, &s->capacity, s->count + 1, sizeof(ml_moved_step)) < 0) {
         return ML_ENOMEM;
     }
-    s->list = list;
-    s->list[s->count] = (moved){.step = {.event = (uint32_t)event,
-                                         .item = (uint32_t)item,
-                                         .kind = (uint32_t)kind},
-                                .rank = (uint32_t)rank,
-                                .place = (uint32_t)s->count};
+    s->moved = list;
+    s->moved[s->count] = (ml_moved_step){.step = {.event = (uint32_t)event,
+                                                  .item = (uint32_t)item,
+                                                  .kind = (uint32_t)kind},
+                                         .rank = (uint32_t)rank,
+                                         .place = (uint32_t)s->count};
     s->count++;
     return 0;
 }
@@ -51,8 +37,8 @@ move(sorter *s, size_t event, size_t item, enum ml_step_kind kind, enum rank ran
 static int
 compare_moved(const void *a, const void *b)
 {
-    const moved *x = a;
-    const moved *y = b;
+    const ml_moved_step *x = a;
+    const ml_moved_step *y = b;
     if (x->step.event != y->step.event) {
         return x->step.event < y->step.event ? -1 : 1;
     }
@@ -80,7 +66,7 @@ is_whole(const ml_demand *demand)
 
 /* Adds the steps of demand ITEM that the recording lacks. */
 static int
-move_demand(sorter *s, size_t item)
+move_demand(ml_schedule *s, size_t item)
 {
     const ml_workload *workload = s->workload;
     const ml_demand *demand = &workload->demands[item];
@@ -102,7 +88,7 @@ move_demand(sorter *s, size_t item)
 }
 
 static int
-move_marks(sorter *s)
+move_marks(ml_schedule *s)
 {
     const ml_workload *workload = s->workload;
     int error = 0;
@@ -140,20 +126,22 @@ recorded_step(const ml_workload *workload, size_t event, ml_step *out)
     return true;
 }
 
-/* The schedule has room for all steps. */
-static void
-merge(const sorter *s, ml_schedule *schedule)
+bool
+ml_schedule_next(ml_schedule_walk *walk, ml_step *out)
 {
-    size_t next = 0;
+    const ml_schedule *s = walk->schedule;
     size_t events = s->workload->trace->event_count;
-    ml_step *to = schedule->steps;
-    for (size_t event = 0; event <= events; event++) {
-        while (next < s->count && s->list[next].step.event == event) {
-            *to++ = s->list[next++].step;
+    size_t moved = walk->next < s->count ? s->moved[walk->next].step.event : SIZE_MAX;
+    for (; walk->event < moved && walk->event < events; walk->event++) {
+        if (recorded_step(s->workload, walk->event, out)) {
+            walk->event++;
+            return true;
         }
-        to += event < events && recorded_step(s->workload, event, to);
     }
-    schedule->count = (size_t)(to - schedule->steps);
+    if (moved != SIZE_MAX) {
+        *out = s->moved[walk->next++].step;
+    }
+    return moved != SIZE_MAX;
 }
 
 static bool
@@ -173,34 +161,26 @@ int
 ml_schedule_init(ml_schedule *schedule, const ml_workload *workload)
 {
     *schedule = (ml_schedule){.workload = workload};
-    sorter s = {.workload = workload};
-    int error = move_marks(&s);
+    int error = move_marks(schedule);
     for (size_t i = 0; error == 0 && i < workload->count; i++) {
         const ml_demand *demand = &workload->demands[i];
         if (demand->bytes == 0) {
             continue;
         }
-        error = is_sound(workload, demand) ? move_demand(&s, i) : ML_EINVALID;
-        schedule->demands += demand->born != ML_NO_EVENT;
+        error = is_sound(workload, demand) ? move_demand(schedule, i) : ML_EINVALID;
     }
-    if (error == 0 && s.count > 1) {
-        qsort(s.list, s.count, sizeof(moved), compare_moved);
+    if (error == 0 && schedule->count > 1) {
+        qsort(schedule->moved, schedule->count, sizeof(ml_moved_step), compare_moved);
     }
-    if (error == 0) {
-        size_t most = workload->trace->event_count + s.count + 1;
-        schedule->steps = ml_alloc_zeroed(most, sizeof(ml_step));
-        error = schedule->steps == NULL ? ML_ENOMEM : 0;
+    if (error < 0) {
+        ml_schedule_fini(schedule);
     }
-    if (error == 0) {
-        merge(&s, schedule);
-    }
-    ml_free(s.list);
     return error;
 }
 
 void
 ml_schedule_fini(ml_schedule *schedule)
 {
-    ml_free(schedule->steps);
+    ml_free(schedule->moved);
     *schedule = (ml_schedule){0};
 }

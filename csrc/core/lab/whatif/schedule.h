@@ -21,16 +21,34 @@ typedef struct ml_step {
     uint32_t kind;  /* enum ml_step_kind */
 } ml_step;
 
+/* A step that the recording does not have at this event. */
+typedef struct ml_moved_step {
+    ml_step step;
+    uint32_t rank;  /* what comes first at one event */
+    uint32_t place; /* order among steps of one event and rank */
+} ml_moved_step;
+
+/* The recording has all other steps. */
 typedef struct ml_schedule {
-    const ml_workload *workload; /* borrowed; the workload at the time of init */
-    ml_step *steps;              /* owned */
+    const ml_workload *workload; /* borrowed; not edited since init */
+    ml_moved_step *moved;        /* owned; in order */
     size_t count;
-    uint64_t demands; /* demands requested after the start */
+    size_t capacity;
 } ml_schedule;
+
+/* A way through a schedule.  All zeros but the schedule: at its start. */
+typedef struct ml_schedule_walk {
+    const ml_schedule *schedule; /* borrowed */
+    size_t event;                /* the next of the recording */
+    size_t next;                 /* of the moved steps */
+} ml_schedule_walk;
 
 /* 0; ML_EINVALID for a demand that ends before it begins, or an event beyond the
  * recording; or ML_ENOMEM.  On failure there is nothing to free. */
 int ml_schedule_init(ml_schedule *schedule, const ml_workload *workload);
 void ml_schedule_fini(ml_schedule *schedule);
+
+/* The next step in *OUT; false: there is none left. */
+bool ml_schedule_next(ml_schedule_walk *walk, ml_step *out);
 
 #endif

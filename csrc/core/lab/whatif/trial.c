@@ -113,11 +113,11 @@ static int
 step_alloc(trial *t, const ml_step *step)
 {
     const ml_demand *demand = &t->workload->demands[step->item];
+    const ml_stream_pool *to = &t->workload->stream_pools.list[demand->stream_pool];
     uint64_t *placed = &t->placed[step->item];
     t->result.demands++;
     ml_trial_driver_begin(&t->driver, step->event, false);
-    int result =
-        ask(t, step->event, demand->bytes, demand->stream, demand->pool, placed);
+    int result = ask(t, step->event, demand->bytes, to->stream, to->pool, placed);
     if (t->options->recorded_addresses) {
         t->result.mismatched_addresses += *placed != demand->addr;
         ml_trial_driver_end(&t->driver);
@@ -308,8 +308,9 @@ ask_start(trial *t)
         if (demand->bytes == 0) {
             continue;
         }
-        int result = ask(t, ML_NO_EVENT, demand->bytes, demand->stream, demand->pool,
-                         &t->placed[i]);
+        const ml_stream_pool *to = &workload->stream_pools.list[demand->stream_pool];
+        int result =
+            ask(t, ML_NO_EVENT, demand->bytes, to->stream, to->pool, &t->placed[i]);
         if (result == 0 && workload->before_states[i] == ML_BLOCK_PENDING_FREE) {
             result = step_request(t, i);
         }
@@ -375,13 +376,12 @@ go(trial *t, size_t event)
 {
     int error = 0;
     size_t last = 0;
-    for (size_t i = 0; i < t->schedule->count && error == 0 && !t->ended; i++) {
-        const ml_step *step = &t->schedule->steps[i];
-        if (step->event > event) {
-            break;
-        }
-        last = step->event;
-        error = take_step(t, step);
+    ml_schedule_walk walk = {.schedule = t->schedule};
+    ml_step step;
+    while (error == 0 && !t->ended && ml_schedule_next(&walk, &step) &&
+           step.event <= event) {
+        last = step.event;
+        error = take_step(t, &step);
     }
     t->result.events = t->ended ? last + 1 : t->workload->trace->event_count;
     return error;

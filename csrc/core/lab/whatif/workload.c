@@ -61,22 +61,6 @@ keep_segment(void *context, const ml_segment *segment)
     return 0;
 }
 
-static uint64_t
-stream_at(const ml_workload *workload, uint64_t addr, uint32_t pool[2])
-{
-    size_t at = ml_find_address(workload->segments, sizeof(ml_segment),
-                                workload->segment_count, addr);
-    if (at == workload->segment_count || workload->segments[at].addr != addr) {
-        if (at == 0) {
-            return 0;
-        }
-        at--;
-    }
-    pool[0] = (uint32_t)workload->segments[at].pool[0];
-    pool[1] = (uint32_t)workload->segments[at].pool[1];
-    return workload->segments[at].stream;
-}
-
 /* Takes the segments and demands of the start. */
 static int
 take_start(builder *b)
@@ -100,7 +84,7 @@ take_start(builder *b)
     ml_ledger_visitor keeper = {.context = workload, .segment = keep_segment};
     ml_ledger_visit(ledger, &keeper);
     ml_replay_free(replay);
-    for (size_t i = 0; i < workload->before_count; i++) {
+    for (size_t i = 0; error == 0 && i < workload->before_count; i++) {
         const ml_earlier_block *block = &lifetimes->earlier[i];
         const ml_lifetime *row = &lifetimes->rows[i];
         ml_demand *demand = &workload->demands[workload->count++];
@@ -111,11 +95,13 @@ take_start(builder *b)
                               .addr = block->addr,
                               .block_bytes = row->bytes,
                               .stack = block->stack};
-        demand->stream = stream_at(workload, demand->addr, demand->pool);
+        error = ml_stream_pools_of_block(&workload->stream_pools, workload->segments,
+                                         workload->segment_count, demand->addr,
+                                         &demand->stream_pool);
         workload->before_states[i] =
             row->requested == 0 ? ML_BLOCK_PENDING_FREE : ML_BLOCK_ALLOCATED;
     }
-    return 0;
+    return error;
 }
 
 /* ---- Demands ---- */
@@ -126,8 +112,10 @@ demand_of(const builder *b, size_t index)
 {
     const ml_lifetime *row = &b->analysis->lifetimes.rows[index];
     ml_workload *workload = b->workload;
-    return &workload->demands[row->birth == 0 ? row->earlier
-                                              : workload->of_event[row->birth - 1] - 1];
+    if (row->birth == 0) {
+        return &workload->demands[row->earlier];
+    }
+    return &workload->demands[workload->of_event[row->birth - 1] - 1];
 }
 
 /* The demand that the next event ends, by a free or by an allocation in its place;
@@ -154,40 +142,6 @@ find_ended(const builder *b)
     return NULL;
 }
 
-/* Infers a missing pool of an event: that of the final segment at ADDR, unless it came
- * after event INDEX. */
-static void
-infer_pool(const builder *b, const size_t *since, size_t index, uint64_t addr,
-           uint32_t pool[2])
-{
-    const ml_device_trace *trace = b->trace;
-    size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
-                                trace->segment_count, addr);
-    if (at == trace->segment_count || trace->segments[at].addr != addr) {
-        at--; /* 0 wraps above any count */
-    }
-    if (at >= trace->segment_count || since[at] > index) {
-        return;
-    }
-    const ml_segment *segment = &trace->segments[at];
-    if (addr - segment->addr < segment->total) {
-        pool[0] = (uint32_t)segment->pool[0];
-        pool[1] = (uint32_t)segment->pool[1];
-    }
-}
-
-static void
-take_pool(const builder *b, const size_t *since, size_t index, const ml_event *event,
-          uint32_t pool[2])
-{
-    if ((event->flags & ML_EVENT_POOL_KNOWN) != 0) {
-        memcpy(pool, event->pool, sizeof(event->pool));
-    }
-    else {
-        infer_pool(b, since, index, event->addr, pool);
-    }
-}
-
 /* Whether its free was requested before the recording. */
 static bool
 was_pending(const ml_workload *workload, const ml_demand *demand)
@@ -210,14 +164,13 @@ end_demand(builder *b, ml_demand *demand, size_t index)
     }
 }
 
-static void
-take_alloc(builder *b, const size_t *since, size_t index, const ml_event *event)
+static int
+take_alloc(builder *b, size_t index, const ml_event *event)
 {
     ml_workload *workload = b->workload;
     const ml_lifetimes *lifetimes = &b->analysis->lifetimes;
     ml_demand *demand = &workload->demands[workload->count++];
     *demand = (ml_demand){.bytes = event->size,
-                          .stream = event->stream,
                           .born = (uint32_t)index,
                           .freed = ML_NO_EVENT,
                           .completed = ML_NO_EVENT,
@@ -225,8 +178,11 @@ take_alloc(builder *b, const size_t *since, size_t index, const ml_event *event)
                           .block_bytes =
                               lifetimes->rows[ml_lifetimes_row(lifetimes, index)].bytes,
                           .stack = event->stack};
-    take_pool(b, since, index, event, demand->pool);
-    workload->of_event[index] = (uint32_t)workload->count;
+    if (workload->own_of_event != NULL) {
+        workload->own_of_event[index] = (uint32_t)workload->count;
+    }
+    return ml_stream_pools_of_event(&workload->stream_pools, index, event,
+                                    &demand->stream_pool);
 }
 
 /* ---- What the program did besides ---- */
@@ -395,7 +351,7 @@ take_limit(ml_workload *workload)
 /* ---- All events ---- */
 
 static int
-take_event(builder *b, const size_t *since, size_t index)
+take_event(builder *b, size_t index)
 {
     const ml_event *event = ml_event_cursor_at(&b->cursor, index);
     ml_demand *demand = NULL;
@@ -433,32 +389,14 @@ take_event(builder *b, const size_t *since, size_t index)
         break;
     }
     ml_lifetimes_walk_next(&b->walk);
-    if (event->action == ML_ACTION_ALLOC) {
-        take_alloc(b, since, index, event);
+    if (error == 0 && event->action == ML_ACTION_ALLOC) {
+        error = take_alloc(b, index, event);
     }
-    else if (demand != NULL) {
-        b->workload->of_event[index] = (uint32_t)(demand - b->workload->demands) + 1;
+    else if (demand != NULL && b->workload->own_of_event != NULL) {
+        b->workload->own_of_event[index] =
+            (uint32_t)(demand - b->workload->demands) + 1;
     }
     return error;
-}
-
-/* By segment at the end, the event that made it; 0: there from the start. */
-static size_t *
-find_comings(const ml_device_trace *trace)
-{
-    size_t *since = ml_alloc_zeroed(trace->segment_count + 1, sizeof(*since));
-    for (size_t i = 0; since != NULL && i < trace->event_count; i++) {
-        if (trace->segment_count != 0 &&
-            ml_events_action(&trace->events, i) == ML_ACTION_SEGMENT_ALLOC) {
-            uint64_t addr = ml_events_addr(&trace->events, i);
-            size_t at = ml_find_address(trace->segments, sizeof(ml_segment),
-                                        trace->segment_count, addr);
-            if (at < trace->segment_count && trace->segments[at].addr == addr) {
-                since[at] = i;
-            }
-        }
-    }
-    return since;
 }
 
 /* Finds the peaks, and whether a request failed; the later steps need both. */
@@ -491,6 +429,22 @@ collects_garbage(const ml_recording *recording)
     return false;
 }
 
+/* A demand is a row of the lifetimes, unless one event changed the rows of others. */
+static int
+begin_of_event(builder *b)
+{
+    ml_workload *workload = b->workload;
+    const ml_lifetimes *lifetimes = &b->analysis->lifetimes;
+    if (lifetimes->change_count != 0) {
+        workload->own_of_event =
+            ml_alloc_zeroed(b->trace->event_count + 1, sizeof(uint32_t));
+        workload->of_event = workload->own_of_event;
+        return workload->of_event == NULL ? ML_ENOMEM : 0;
+    }
+    workload->of_event = lifetimes->of_event;
+    return 0;
+}
+
 static int
 build(builder *b)
 {
@@ -498,25 +452,21 @@ build(builder *b)
     const ml_device_trace *trace = b->trace;
     const ml_lifetimes *lifetimes = &b->analysis->lifetimes;
     workload->demands = ml_alloc_zeroed(lifetimes->count + 1, sizeof(ml_demand));
-    workload->of_event = ml_alloc_zeroed(trace->event_count + 1, sizeof(uint32_t));
-    if (workload->demands == NULL || workload->of_event == NULL) {
+    if (workload->demands == NULL) {
         return ML_ENOMEM;
     }
     look_ahead(b);
-    int error = take_start(b);
+    int error = begin_of_event(b);
+    error = error < 0 ? error : ml_stream_pools_init(&workload->stream_pools, trace);
+    error = error < 0 ? error : take_start(b);
     if (error < 0) {
         return error;
     }
     ml_lifetimes_walk_begin(&b->walk, lifetimes, NULL, NULL);
     workload->doubts |= (uint32_t)(workload->before_count != 0) << ML_DOUBT_BEFORE;
-    size_t *since = find_comings(trace);
-    if (since == NULL) {
-        return ML_ENOMEM;
-    }
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
-        error = take_event(b, since, i);
+        error = take_event(b, i);
     }
-    ml_free(since);
     if (error == 0) {
         take_limit(workload);
         error = end_run(b, NULL);
@@ -591,7 +541,8 @@ ml_workload_free(ml_workload *workload)
     }
     ml_free(workload->demands);
     if (workload->original) {
-        ml_free(workload->of_event);
+        ml_free(workload->own_of_event);
+        ml_stream_pools_fini(&workload->stream_pools);
         ml_free(workload->marks);
         ml_free(workload->segments);
         ml_free(workload->before_states);

@@ -11,26 +11,25 @@
 
 #include <stdbool.h>
 
+#include "lab/whatif/stream_pools.h"
 #include "recording/recording.h"
 
 /* An event that never comes, or came before the recording. */
 #define ML_NO_EVENT ((size_t)UINT32_MAX)
 
 typedef struct ml_demand {
-    uint64_t bytes; /* requested; 0: never made */
-    uint64_t stream;
-    uint32_t pool[2]; /* memory pool id */
-    uint32_t born;    /* event; ML_NO_EVENT: before the recording */
-    uint32_t freed;   /* event of FREE_REQUESTED; ML_NO_EVENT: never */
+    uint64_t bytes;       /* requested; 0: never made */
+    uint64_t addr;        /* as recorded */
+    uint64_t block_bytes; /* recorded size of its block */
+    uint32_t stream_pool; /* index among those of the workload */
+    uint32_t stack;       /* stack id of its allocation; 0: none */
+    uint32_t born;        /* event; ML_NO_EVENT: before the recording */
+    uint32_t freed;       /* event of FREE_REQUESTED; ML_NO_EVENT: never */
     uint32_t
         completed; /* event of FREE_COMPLETED; ML_NO_EVENT: never; not before freed */
     /* Event before which its last operator had ended, so that it could have been freed.
      * ML_NO_EVENT: unknown. */
     uint32_t last_used;
-    uint64_t addr;        /* as recorded */
-    uint64_t block_bytes; /* recorded size of its block */
-    uint32_t stack;       /* stack id of its allocation; 0: none */
-    uint32_t pad;
 } ml_demand;
 
 enum ml_mark_kind {
@@ -83,8 +82,10 @@ typedef struct ml_workload {
     const ml_recording *recording; /* borrowed */
     size_t device;
     const ml_device_trace *trace; /* of device, in recording */
-    uint32_t *of_event;           /* by event: 1 + its demand; 0: none */
-    ml_mark *marks;               /* by event */
+    const uint32_t *of_event;     /* by event: 1 + its demand; 0: none */
+    uint32_t *own_of_event;       /* owned; NULL: of_event is that of the lifetimes */
+    ml_stream_pools stream_pools;
+    ml_mark *marks; /* by event */
     size_t mark_count;
     /* The start: segments by address, and each demand's enum ml_block_state.  A pending
      * demand has only a completion. */

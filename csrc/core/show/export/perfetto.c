@@ -38,15 +38,32 @@ typedef struct device_work {
 #define DIGIT_BITS 16u
 #define DIGITS ((size_t)1 << DIGIT_BITS)
 
-/* The bytes of the KEPT-th largest of ROWS, which are as many or more: digit by digit, from
- * the highest.  COUNTS has room for DIGITS. */
+/* The bits of all sizes. */
 static uint64_t
-kept_bytes(const ml_lifetimes *rows, uint32_t *counts)
+bits_of(const ml_lifetimes *rows)
+{
+    uint64_t bits = 0;
+    for (size_t i = 0; i < rows->count; i++) {
+        bits |= rows->rows[i].bytes;
+    }
+    return bits;
+}
+
+/* The bytes of the KEPT-th largest of ROWS, which are as many or more: digit by digit, from
+ * the highest.  *AS_LARGE: how many of as many bytes come before it.  COUNTS has room for
+ * DIGITS. */
+static uint64_t
+kept_bytes(const ml_lifetimes *rows, uint32_t *counts, size_t *as_large)
 {
     uint64_t found = 0;
     uint64_t known = 0; /* bits of FOUND */
+    uint64_t bits = bits_of(rows);
     size_t sought = KEPT;
     for (unsigned shift = 64 - DIGIT_BITS; known != UINT64_MAX; shift -= DIGIT_BITS) {
+        if ((bits >> shift & (DIGITS - 1)) == 0) {
+            known |= (uint64_t)(DIGITS - 1) << shift;
+            continue;
+        }
         memset(counts, 0, DIGITS * sizeof(*counts));
         for (size_t i = 0; i < rows->count; i++) {
             uint64_t bytes = rows->rows[i].bytes;
@@ -59,18 +76,16 @@ kept_bytes(const ml_lifetimes *rows, uint32_t *counts)
         found |= (uint64_t)digit << shift;
         known |= (uint64_t)(DIGITS - 1) << shift;
     }
+    *as_large = sought - 1;
     return found;
 }
 
-/* Shows the ML_PERFETTO_ALLOCATIONS first of them, where BYTES are those of the next. */
+/* Shows the ML_PERFETTO_ALLOCATIONS first of them: those with more than BYTES, and the first
+ * AS_LARGE of as many. */
 static void
-show_largest(device_work *w, uint64_t bytes)
+show_largest(device_work *w, uint64_t bytes, size_t as_large)
 {
     const ml_lifetimes *rows = w->device.rows.lifetimes;
-    size_t as_large = ML_PERFETTO_ALLOCATIONS;
-    for (size_t i = 0; i < rows->count; i++) {
-        as_large -= rows->rows[i].bytes > bytes;
-    }
     for (size_t i = 0; i < rows->count; i++) {
         bool shown = rows->rows[i].bytes > bytes;
         if (rows->rows[i].bytes == bytes && as_large > 0) {
@@ -97,9 +112,10 @@ choose(device_work *w)
     if (counts == NULL) {
         return ML_ENOMEM;
     }
-    uint64_t bytes = kept_bytes(rows, counts);
+    size_t as_large;
+    uint64_t bytes = kept_bytes(rows, counts, &as_large);
     ml_free(counts);
-    show_largest(w, bytes);
+    show_largest(w, bytes, as_large);
     snprintf(w->name, sizeof(w->name),
              "allocations: the %u largest; the other %zu have at most %llu bytes each",
              ML_PERFETTO_ALLOCATIONS, rows->count - ML_PERFETTO_ALLOCATIONS,

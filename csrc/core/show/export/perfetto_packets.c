@@ -250,25 +250,37 @@ ml_perfetto_counter(ml_perfetto *trace, uint64_t parent, const char *name)
 /* Room for a counter packet: its keys have two bytes at most. */
 #define COUNT_ROOM 64
 
-/* Writes FIELD with VALUE to TO; returns its end. */
-static inline uint8_t *
-put_number(uint8_t *to, uint32_t field, uint64_t value)
-{
-    to = ml_protobuf_put_key(to, field, ML_PROTOBUF_VARINT);
-    return to + ml_varint_write(to, value);
-}
+/* Keys of one byte, and those of the fields of a counter that do not change. */
+#define KEY(field, wire) (uint8_t)((field) << 3 | (wire))
+static const uint8_t counter_type[] = {KEY(EVENT_TYPE, ML_PROTOBUF_VARINT),
+                                       EVENT_TYPE_COUNTER,
+                                       KEY(EVENT_TRACK, ML_PROTOBUF_VARINT)};
+static const uint8_t counter_end[] = {KEY(PACKET_SEQUENCE, ML_PROTOBUF_VARINT),
+                                      SEQUENCE, KEY(PACKET_FLAGS, ML_PROTOBUF_VARINT),
+                                      FLAG_NEEDS_INTERNED};
 
-/* Writes TIME to TO, which has COUNT_ROOM; returns its end.  Counters change together. */
+/* Writes VALUE to TO, which has room for 16 bytes; returns its end.  Without a branch for
+ * each byte. */
 static inline uint8_t *
-put_time(ml_perfetto *trace, uint8_t *to, uint64_t time)
+put_value(uint8_t *to, uint64_t value)
 {
-    if (time != trace->time || trace->time_length == 0) {
-        uint8_t *end = put_number(trace->time_bytes, PACKET_TIMESTAMP, time);
-        trace->time = time;
-        trace->time_length = (size_t)(end - trace->time_bytes);
+    const uint64_t more = 0x8080808080808080;
+    uint64_t spread = (value & 0x00fffffff0000000) << 4 | (value & 0x000000000fffffff);
+    spread = (spread & 0x0fffc0000fffc000) << 2 | (spread & 0x00003fff00003fff);
+    spread = (spread & 0x3f803f803f803f80) << 1 | (spread & 0x007f007f007f007f);
+    if (value >> 56 == 0) {
+        unsigned last = (63 - (unsigned)__builtin_clzll(spread | 1)) / 8;
+        spread |= more & ((UINT64_C(1) << 8 * last) - 1);
+        memcpy(to, &spread, sizeof(spread));
+        return to + last + 1;
     }
-    memcpy(to, trace->time_bytes, sizeof(trace->time_bytes));
-    return to + trace->time_length;
+    if (value >> 63 == 0) {
+        spread |= more;
+        memcpy(to, &spread, sizeof(spread));
+        to[sizeof(spread)] = (uint8_t)(value >> 56);
+        return to + sizeof(spread) + 1;
+    }
+    return to + ml_varint_write(to, value);
 }
 
 /* Most packets are counters, so they are written in place.  Their lengths, one byte
@@ -284,14 +296,17 @@ ml_perfetto_count(ml_perfetto *trace, uint64_t track, uint64_t time, uint64_t va
     }
     uint8_t *start = (uint8_t *)out->bytes + out->length;
     uint8_t *packet = ml_protobuf_put_key(start, TRACE_PACKET, ML_PROTOBUF_BYTES) + 1;
-    uint8_t *to = put_time(trace, packet, time);
+    *packet = KEY(PACKET_TIMESTAMP, ML_PROTOBUF_VARINT);
+    uint8_t *to = put_value(packet + 1, time);
     uint8_t *event = ml_protobuf_put_key(to, PACKET_EVENT, ML_PROTOBUF_BYTES) + 1;
-    to = put_number(event, EVENT_TYPE, EVENT_TYPE_COUNTER);
-    to = put_number(to, EVENT_TRACK, track);
-    to = put_number(to, EVENT_COUNTER_VALUE, value);
+    memcpy(event, counter_type, sizeof(counter_type));
+    to = put_value(event + sizeof(counter_type), track);
+    *to++ = KEY(EVENT_COUNTER_VALUE, ML_PROTOBUF_VARINT) | 0x80;
+    *to++ = EVENT_COUNTER_VALUE >> 4;
+    to = put_value(to, value);
     event[-1] = (uint8_t)(to - event);
-    to = put_number(to, PACKET_SEQUENCE, SEQUENCE);
-    to = put_number(to, PACKET_FLAGS, FLAG_NEEDS_INTERNED);
+    memcpy(to, counter_end, sizeof(counter_end));
+    to += sizeof(counter_end);
     packet[-1] = (uint8_t)(to - packet);
     out->length += (size_t)(to - start);
     if (out->length >= CHUNK_BYTES) {

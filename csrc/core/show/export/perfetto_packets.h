@@ -27,9 +27,6 @@ typedef struct ml_perfetto {
     uint8_t *frames_told;  /* owned; by frame, the same */
     uint8_t *stacks_told;  /* owned; by stack, the same */
     uint64_t tracks;       /* ids given */
-    uint64_t time; /* of the last counter packet; TIME_LENGTH 0: there is none */
-    uint8_t time_bytes[16]; /* its field */
-    size_t time_length;
     int error;
 } ml_perfetto;
 
