@@ -6,7 +6,6 @@
 
 #include "core/file/snapshot/unpickle.h"
 #include "core/record/recorder.h"
-#include "core/stacks/torchscript.h"
 #include "dicts/columns.h"
 #include "dicts/gpu_dict.h"
 #include "dicts/unheld_dict.h"
@@ -25,6 +24,7 @@
 #include "training/module_calls.h"
 #include "training/owners.h"
 #include "training/paths.h"
+#include "training/shards.h"
 #include "training/step_hooks.h"
 #include "recordings/merge.h"
 
@@ -222,7 +222,7 @@ static const ml_api api = {
     .used = ml_recorder_used,
     .use_unseen = ml_recorder_use_unseen,
     .ready = ml_recorder_ready,
-    .torchscript_begun = ml_torchscript_begun,
+    .torchscript_begun = ml_recorder_torchscript_begun,
 };
 
 /* Takes CONSTANT even on failure; NULL passes an exception on. */
@@ -344,6 +344,7 @@ core_free(void *module)
     ml_state *state = PyModule_GetState(module);
     ml_paths_free(state->paths);
     state->paths = NULL;
+    ml_shards_forget(state);
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -36,6 +36,23 @@ ml_py_raise(ml_state *state, int error, const char *text)
     return NULL;
 }
 
+const void *
+ml_py_bridge_table(PyObject *module, PyObject *capsule, const char *name, uint32_t size)
+{
+    /* As every table of bridge.h begins. */
+    const struct {
+        uint32_t size;
+        uint32_t version;
+    } *table = PyCapsule_GetPointer(capsule, name);
+    if (table != NULL && (table->size < size || table->version != ML_ABI_VERSION)) {
+        return ml_py_raise(
+            PyModule_GetState(module), ML_ESTATE,
+            "the torch bridge was built for another memlab; reinstall it "
+            "with: pip install --no-build-isolation --force-reinstall .");
+    }
+    return table;
+}
+
 int
 ml_py_set(PyObject *dict, const char *key, PyObject *value)
 {

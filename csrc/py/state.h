@@ -8,6 +8,9 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "core/memlab.h"
 
 /* setup.py says it in words. */
@@ -38,6 +41,20 @@ typedef struct ml_state {
     ML_STATE_OBJECTS(XX)
 #undef XX
     struct ml_paths *paths; /* owned; NULL before the first look for names */
+    /* Tables of torch's bridge, each set once.  NULL: no bridge is loaded; for storages
+     * also a torch without CUDA. */
+    const struct ml_graph *graph;
+    const struct ml_storages *storages;
+    const struct ml_tensors *tensors;
+    /* Owned; parameters kept by units, see shards.h.  NULL: no look at modules yet. */
+    struct ml_addresses *shards;
+    /* Told of each named module that dies; NULL: nobody. */
+    void (*module_died)(PyObject *object);
+    /* An optimizer has stepped since the first of the recordings began that look during
+     * module calls. */
+    bool optimizer_stepped;
+    uint64_t phases;     /* begun so far */
+    Py_ssize_t linemaps; /* files in torch's map of compiled lines at the last look */
 } ml_state;
 
 /* Types find their module by it; module.c fills it. */
@@ -49,6 +66,11 @@ ml_state *ml_state_of(PyTypeObject *type);
 /* Raises ERROR (a negative ML_E*) with the sentence TEXT; NULL: the error's own.
  * Always returns NULL. */
 PyObject *ml_py_raise(ml_state *state, int error, const char *text);
+
+/* The table NAME of SIZE bytes in CAPSULE, from the torch bridge; NULL with an exception
+ * if it was built for another memlab. */
+const void *ml_py_bridge_table(PyObject *module, PyObject *capsule, const char *name,
+                               uint32_t size);
 
 /* Each makes its heap type in MODULE and returns a new reference, or NULL. */
 PyObject *ml_recording_type_new(PyObject *module);

@@ -26,7 +26,7 @@ def build(folder, name, *flags):
     if not Path(include, "Python.h").exists():
         pytest.skip(f"no headers of this Python in {include}")
     product = "codes frames frames_check frames_public"
-    core = "stack_cache stacks stacks_objects stacks_resolve origins linetable region base"
+    core = "stack_cache stacks stacks_objects stacks_resolve origins linetable region thread_number base"
     core += " recording recording_validate events event_column interner"
     library = folder / f"{name}.so"
     subprocess.run(

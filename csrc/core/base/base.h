@@ -75,6 +75,10 @@ ml_find_address(const void *items, size_t size, size_t count, uint64_t addr)
  * is its value.  0: no character.  Lone surrogates are accepted, as by Python's
  * surrogatepass. */
 size_t ml_utf8_decode(const unsigned char *bytes, size_t left, unsigned *character);
+/* HOT.  Writes CHARACTER, below 0x110000, to OUT; a surrogate like any other.  Returns its
+ * length in bytes. */
+#define ML_UTF8_MAX 4
+size_t ml_utf8_encode(char *out, unsigned character);
 
 /* Replaces each lone surrogate in the UTF-8 TEXT by U+FFFD, which has the same
  * length. */

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "base/base.h"
+#include "base/system/thread_number.h"
 #include "stacks/torchscript.h"
 
 /* Initial-exec: the first touch of lazily allocated TLS would call malloc in the
@@ -17,8 +19,6 @@ static __thread struct {
     uint32_t lane;   /* of an unordered source, that it used last */
     int busy;        /* inside the callback */
 } self __attribute__((tls_model("initial-exec")));
-
-static _Atomic uint32_t thread_count;
 
 void
 ml_feed_set_walk(ml_feed_walk *walk)
@@ -44,8 +44,7 @@ uint32_t
 ml_feed_thread_number(void)
 {
     if (self.number == 0) {
-        self.number =
-            atomic_fetch_add_explicit(&thread_count, 1, memory_order_relaxed) + 1;
+        self.number = ml_thread_number();
         self.lane = self.number % ML_FEED_LANES;
     }
     return self.number;
@@ -69,7 +68,11 @@ capture(ml_feed *feed, ml_event *record, const ml_event_text *text, bool delayed
     }
     uint8_t flags = ML_EVENT_CONTEXT;
     uint32_t stack = feed->walker != NULL ? feed->walker(feed->stacks, &flags) : 0;
-    stack = ml_torchscript_extend(feed->stacks, stack, &flags);
+    ml_torchscript_frames script =
+        atomic_load_explicit(&feed->torchscript, memory_order_acquire);
+    if (script != NULL) {
+        stack = ml_torchscript_extend(feed->stacks, stack, script, &flags);
+    }
     if (wanted & ML_CAPTURE_NATIVE) {
         ml_native_walker native =
             atomic_load_explicit(&feed->native_walker, memory_order_acquire);
@@ -463,4 +466,34 @@ ml_feed_record(ml_feed *feed, int device, ml_event *event, const ml_event_text *
                          : record_unordered(feed, event, text);
     self.busy = 0;
     return stack;
+}
+
+/* ---- The end ---- */
+
+static void
+log_fini(ml_device_log *log)
+{
+    ml_uses *uses = atomic_load(&log->uses);
+    ml_lane_fini(&log->lane);
+    ml_ledger_free(log->ledger);
+    ml_region_fini(&log->pending_region);
+    ml_free(atomic_load(&log->meter));
+    if (uses != NULL) {
+        ml_uses_fini(uses);
+        ml_free(uses);
+    }
+}
+
+void
+ml_feed_fini(ml_feed *feed)
+{
+    for (int i = 0; feed->logs != NULL && i < ML_DEVICE_MAX; i++) {
+        log_fini(&feed->logs[i]);
+    }
+    for (unsigned i = 0; feed->threads != NULL && i < ML_FEED_LANES; i++) {
+        ml_lane_fini(&feed->threads[i].lane);
+    }
+    ml_free(feed->logs);
+    ml_free(feed->threads);
+    ml_free(atomic_load(&feed->meter));
 }

@@ -80,6 +80,7 @@ struct ml_feed {
     ml_stack_walker walker;
     ml_forward_reader forward;
     _Atomic(ml_native_walker) native_walker;
+    _Atomic(ml_torchscript_frames) torchscript; /* NULL: no such program has run */
     _Atomic int enabled;
     _Atomic unsigned capture;  /* ML_CAPTURE_* */
     _Atomic unsigned windows;  /* bit i: window_peak[i] is in use */
@@ -102,6 +103,9 @@ typedef struct ml_feed_walk {
     void (*arrive)(struct ml_feed_walk *walk, int device);
     bool silent; /* the SNAPSHOT event itself is not recorded */
 } ml_feed_walk;
+
+/* Frees what FEED owns.  No thread may be in it. */
+void ml_feed_fini(ml_feed *feed);
 
 /* Sets the walk of the calling thread; NULL ends it. */
 void ml_feed_set_walk(ml_feed_walk *walk);

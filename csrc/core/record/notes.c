@@ -1,18 +1,11 @@
 /* Keeps notes while recording.  See notes.h. */
 #include "record/notes.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "base/system/region.h"
-#include "record/recorder.h"
 #include "record/registry.h"
 #include "recording/annotations.h"
-
-/* The recorder's limit. */
-#define SOURCE_MAX 8
 
 /* A note in the ring, followed by its name.  It never crosses the ring's end: the rest
  * there is a record without a note, of which only `bytes` and `name_length` exist. */
@@ -26,31 +19,12 @@ typedef struct note_record {
 #define RECORD_BYTES(name_length) \
     ((sizeof(note_record) + (name_length) + 7) & ~(size_t)7)
 
-typedef struct note_ring {
-    const ml_source *source; /* NULL: the place is free */
-    unsigned listeners;
-    ml_region region;
-    /* Offsets that only grow; modulo the region's size, they are places in it. */
-    uint64_t oldest;
-    uint64_t end;
-    uint64_t kept;  /* notes from oldest to end */
-    uint64_t count; /* notes so far */
-    uint64_t steps; /* ML_NOTE_STEP so far */
-    uint64_t time;  /* of the newest note */
-} note_ring;
-
-static struct {
-    pthread_mutex_t lock;
-    note_ring rings[SOURCE_MAX];
-    _Atomic unsigned listeners; /* of all rings: read without the lock */
-} notes = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static note_ring *
+static ml_note_ring *
 ring_of(const ml_source *source)
 {
-    for (int i = 0; i < SOURCE_MAX; i++) {
-        if (notes.rings[i].source == source) {
-            return &notes.rings[i];
+    for (int i = 0; i < ML_SOURCE_MAX; i++) {
+        if (ml_registered.notes.rings[i].source == source) {
+            return &ml_registered.notes.rings[i];
         }
     }
     return NULL;
@@ -61,20 +35,30 @@ ring_of(const ml_source *source)
 void
 ml_notes_forked(void)
 {
-    pthread_mutex_init(&notes.lock, NULL);
-    atomic_store(&notes.listeners, 0);
+    pthread_mutex_init(&ml_registered.notes.lock, NULL);
+    atomic_store(&ml_registered.notes.listeners, 0);
+}
+
+void
+ml_notes_fini(void)
+{
+    for (int i = 0; i < ML_SOURCE_MAX; i++) {
+        ml_region_fini(&ml_registered.notes.rings[i].region);
+        ml_registered.notes.rings[i] = (ml_note_ring){0};
+    }
+    atomic_store(&ml_registered.notes.listeners, 0);
 }
 
 /* ---- The ring ---- */
 
 static note_record *
-record_at(const note_ring *ring, uint64_t offset)
+record_at(const ml_note_ring *ring, uint64_t offset)
 {
     return (note_record *)((char *)ring->region.base + offset % ring->region.bytes);
 }
 
 static void
-drop_oldest(note_ring *ring)
+drop_oldest(ml_note_ring *ring)
 {
     const note_record *record = record_at(ring, ring->oldest);
     ring->kept -= record->name_length != FILLER;
@@ -83,7 +67,7 @@ drop_oldest(note_ring *ring)
 
 /* Room for BYTES in one piece at the ring's end. */
 static note_record *
-make_room(note_ring *ring, size_t bytes)
+make_room(ml_note_ring *ring, size_t bytes)
 {
     size_t size = ring->region.bytes;
     size_t left = size - (size_t)(ring->end % size);
@@ -101,7 +85,7 @@ make_room(note_ring *ring, size_t bytes)
 }
 
 static void
-keep(note_ring *ring, const ml_note *note, const char *name, uint32_t length)
+keep(ml_note_ring *ring, const ml_note *note, const char *name, uint32_t length)
 {
     const ml_source *source = ring->source;
     ring->count++;
@@ -149,7 +133,8 @@ cut(const char *name, size_t length)
 bool
 ml_recorder_noting(void)
 {
-    return atomic_load_explicit(&notes.listeners, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&ml_registered.notes.listeners, memory_order_relaxed) !=
+           0;
 }
 
 void
@@ -160,14 +145,14 @@ ml_recorder_note(const ml_source *source, const ml_note *note, const char *name,
         return;
     }
     uint32_t kept = cut(name, length);
-    pthread_mutex_lock(&notes.lock);
-    for (int i = 0; i < SOURCE_MAX; i++) {
-        note_ring *ring = &notes.rings[i];
+    pthread_mutex_lock(&ml_registered.notes.lock);
+    for (int i = 0; i < ML_SOURCE_MAX; i++) {
+        ml_note_ring *ring = &ml_registered.notes.rings[i];
         if (ring->listeners > 0 && (source == NULL || ring->source == source)) {
             keep(ring, note, name, kept);
         }
     }
-    pthread_mutex_unlock(&notes.lock);
+    pthread_mutex_unlock(&ml_registered.notes.lock);
 }
 
 void
@@ -191,7 +176,7 @@ ml_recorder_region(int end, uint64_t number, const char *name, size_t length)
 /* ---- Listening ---- */
 
 static ml_notes_mark
-mark_of(const note_ring *ring)
+mark_of(const ml_note_ring *ring)
 {
     return (ml_notes_mark){ring->count, ring->steps};
 }
@@ -200,8 +185,8 @@ ml_notes_mark
 ml_notes_begin(const ml_source *source)
 {
     ml_notes_mark mark = {0, 0};
-    pthread_mutex_lock(&notes.lock);
-    note_ring *ring = ring_of(source);
+    pthread_mutex_lock(&ml_registered.notes.lock);
+    ml_note_ring *ring = ring_of(source);
     if (ring == NULL) {
         ring = ring_of(NULL);
     }
@@ -211,42 +196,42 @@ ml_notes_begin(const ml_source *source)
         }
         ring->source = source;
         ring->listeners++;
-        atomic_fetch_add(&notes.listeners, 1);
+        atomic_fetch_add(&ml_registered.notes.listeners, 1);
         mark = mark_of(ring);
     }
-    pthread_mutex_unlock(&notes.lock);
+    pthread_mutex_unlock(&ml_registered.notes.lock);
     return mark;
 }
 
 void
 ml_notes_end(const ml_source *source)
 {
-    pthread_mutex_lock(&notes.lock);
-    note_ring *ring = ring_of(source);
+    pthread_mutex_lock(&ml_registered.notes.lock);
+    ml_note_ring *ring = ring_of(source);
     if (ring != NULL && ring->listeners > 0) {
         ring->listeners--;
         /* 0 in a forked child, whose recordings are the parent's. */
         if (ml_recorder_noting()) {
-            atomic_fetch_sub(&notes.listeners, 1);
+            atomic_fetch_sub(&ml_registered.notes.listeners, 1);
         }
         if (ring->listeners == 0) {
             ml_region_fini(&ring->region);
-            *ring = (note_ring){0};
+            *ring = (ml_note_ring){0};
         }
     }
-    pthread_mutex_unlock(&notes.lock);
+    pthread_mutex_unlock(&ml_registered.notes.lock);
 }
 
 ml_notes_mark
 ml_notes_now(const ml_source *source)
 {
     ml_notes_mark mark = {0, 0};
-    pthread_mutex_lock(&notes.lock);
-    const note_ring *ring = ring_of(source);
+    pthread_mutex_lock(&ml_registered.notes.lock);
+    const ml_note_ring *ring = ring_of(source);
     if (ring != NULL) {
         mark = mark_of(ring);
     }
-    pthread_mutex_unlock(&notes.lock);
+    pthread_mutex_unlock(&ml_registered.notes.lock);
     return mark;
 }
 
@@ -266,8 +251,8 @@ copy_span(const ml_source *source, ml_notes_mark mark, note_span *span,
           uint64_t *missing)
 {
     int result = 0;
-    pthread_mutex_lock(&notes.lock);
-    const note_ring *ring = ring_of(source);
+    pthread_mutex_lock(&ml_registered.notes.lock);
+    const ml_note_ring *ring = ring_of(source);
     uint64_t since = ring != NULL ? ring->count - mark.count : 0;
     if (ring != NULL) {
         *missing = since > ring->kept ? since - ring->kept : 0;
@@ -286,7 +271,7 @@ copy_span(const ml_source *source, ml_notes_mark mark, note_span *span,
         memcpy(span->bytes, (char *)ring->region.base + from, head);
         memcpy(span->bytes + head, ring->region.base, span->length - head);
     }
-    pthread_mutex_unlock(&notes.lock);
+    pthread_mutex_unlock(&ml_registered.notes.lock);
     return result;
 }
 

@@ -22,6 +22,9 @@
 #include "stacks/stacks.h"
 #include "stacks/wanted.h"
 
+/* Sources of a process. */
+#define ML_SOURCE_MAX 8
+
 typedef struct ml_window ml_window;
 
 typedef struct ml_window_options {
@@ -72,9 +75,14 @@ typedef uint32_t (*ml_forward_reader)(void *stacks, const void *anomaly);
 
 /* Once, before anything else; idempotent.  0 or ML_ENOMEM. */
 int ml_recorder_init(ml_stack_walker walker);
+/* Frees all that the recorder has; sources are registered anew afterwards.  For tests:
+ * no recording is under way, and no other thread uses the recorder or a source. */
+void ml_recorder_fini(void);
 /* Before the first source. */
 void ml_recorder_set_forward(ml_forward_reader reader);
 void ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer);
+/* As ml_api.torchscript_begun in memlab.h. */
+void ml_recorder_torchscript_begun(ml_torchscript_frames frames);
 
 int ml_recorder_add_source(ml_source *source);
 /* NULL if no source of that name is registered. */

@@ -10,7 +10,9 @@
 #include "record/recorder.h"
 #include "stacks/origins.h"
 
-ml_registry ml_registered = {.lock = PTHREAD_MUTEX_INITIALIZER};
+ml_registry ml_registered = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                             .notes.lock = PTHREAD_MUTEX_INITIALIZER,
+                             .sampler.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static __thread char error_text[ML_RECORDER_TEXT];
 
@@ -57,6 +59,18 @@ ml_recorder_set_native(ml_native_walker walker, const ml_symbolizer *symbolizer)
         atomic_store(&ml_registered.feeds[i].native_walker, walker);
     }
     pthread_mutex_unlock(&ml_registered.lock);
+}
+
+/* Without the lock: the thread may hold the GIL.  A source that is added meanwhile takes
+ * FRAMES itself. */
+void
+ml_recorder_torchscript_begun(ml_torchscript_frames frames)
+{
+    atomic_store(&ml_registered.torchscript, frames);
+    int count = atomic_load(&ml_registered.feed_count);
+    for (int i = 0; i < count; i++) {
+        atomic_store(&ml_registered.feeds[i].torchscript, frames);
+    }
 }
 
 ml_stacks *
@@ -176,6 +190,8 @@ ml_recorder_add_source(ml_source *source)
     if (result == 0) {
         source->feed = &ml_registered.feeds[count];
         atomic_store(&ml_registered.feed_count, count + 1);
+        atomic_store(&ml_registered.feeds[count].torchscript,
+                     atomic_load(&ml_registered.torchscript));
     }
     pthread_mutex_unlock(&ml_registered.lock);
     return result;

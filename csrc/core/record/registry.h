@@ -1,17 +1,19 @@
-/* The registry: the objects for recording that a process has once.
+/* The registry: all that the recorder of a process has, in one struct.
  *
  * Owns the sources with their feeds, the table of stacks, the walkers, the places of
  * the windows under way, and the lock for all of these.  It does not know what a window
- * is: recorder.c begins and ends them. */
+ * is: recorder.c begins and ends them.  Notes and samples have locks of their own.
+ * ml_recorder_fini makes it as in a program that has just begun. */
 #ifndef ML_REGISTRY_H
 #define ML_REGISTRY_H
 
 #include <pthread.h>
 
 #include "record/feed.h"
+#include "record/notes.h"
 #include "record/recorder.h"
+#include "record/sampler.h"
 
-#define ML_SOURCE_MAX 8
 /* Length of a sentence about a failure. */
 #define ML_RECORDER_TEXT 512
 
@@ -22,9 +24,14 @@ typedef struct ml_registry {
     ml_forward_reader forward;
     ml_native_walker native_walker;
     ml_symbolizer symbolizer;
+    _Atomic(ml_torchscript_frames) torchscript; /* NULL: no such program has run */
     ml_feed feeds[ML_SOURCE_MAX];
     _Atomic int feed_count; /* grows only; feeds below it are complete */
     ml_window *windows[ML_WINDOW_MAX];
+    ml_notes notes;
+    ml_sampler sampler;
+    struct ml_script *script; /* owned; the scripted source; NULL: none */
+    bool follows_forks;       /* stays: pthread_atfork cannot be undone */
 } ml_registry;
 
 extern ml_registry ml_registered;

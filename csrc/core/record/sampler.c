@@ -1,33 +1,15 @@
 /* Samples the memory of the host and of whole GPUs.  See sampler.h. */
 #include "record/sampler.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/system/clock.h"
 #include "base/system/this_process.h"
 #include "gpu/gpu_memory.h"
-#include "record/recorder.h"
+#include "record/registry.h"
 
 /* torch's totals may move while the driver is asked: then it is asked again. */
 #define ATTEMPTS 3
-
-/* The notes that marks refer to; of one device of the process. */
-typedef struct sampled_device {
-    ml_note start, step, context;
-    ml_gpu_account_marks marks;
-    uint64_t peak; /* the highest of torch's allocated bytes so far */
-    /* since a recording began: the reason is noted, and the device no longer asked */
-    bool failed;
-} sampled_device;
-
-static struct {
-    pthread_mutex_t lock;
-    sampled_device devices[ML_DEVICE_MAX];
-    uint64_t last_ns; /* when the last sample was done */
-    uint64_t cost_ns; /* of the last sample */
-    uint64_t steps;   /* since a recording began */
-} sampler = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool
 has_gpus(const ml_source *source)
@@ -104,8 +86,8 @@ sample_device(const ml_source *source, int device, ml_note *note, ml_totals *tor
     memcpy(note->values, values, sizeof(values));
     /* Notes get their final time later; marks need only the order. */
     note->time = ml_clock_steady_ns();
-    sampled_device *sampled = &sampler.devices[device];
-    ml_gpu_account_mark(&sampled->marks, note, sampler.steps > 0);
+    ml_sampled_device *sampled = &ml_registered.sampler.devices[device];
+    ml_gpu_account_mark(&sampled->marks, note, ml_registered.sampler.steps > 0);
     keep_mark(&sampled->marks.start, &sampled->start);
     keep_mark(&sampled->marks.step, &sampled->step);
     keep_mark(&sampled->marks.context, &sampled->context);
@@ -125,7 +107,7 @@ note_device(const ml_source *source, int device)
         return;
     }
     if (result < 0) {
-        sampler.devices[device].failed = true;
+        ml_registered.sampler.devices[device].failed = true;
         ml_recorder_note(source, &note, reason, reason != NULL ? strlen(reason) : 0);
         return;
     }
@@ -142,12 +124,13 @@ sample(const ml_source *source, bool all)
     ml_recorder_note(source, &host, NULL, 0);
     int count = has_gpus(source) ? source->device_count(source->self) : 0;
     for (int i = 0; i < count && i < ML_DEVICE_MAX; i++) {
-        if (!sampler.devices[i].failed && (all || ml_gpu_memory_has_context(i))) {
+        if (!ml_registered.sampler.devices[i].failed &&
+            (all || ml_gpu_memory_has_context(i))) {
             note_device(source, i);
         }
     }
-    sampler.last_ns = ml_clock_steady_ns();
-    sampler.cost_ns = sampler.last_ns - began;
+    ml_registered.sampler.last_ns = ml_clock_steady_ns();
+    ml_registered.sampler.cost_ns = ml_registered.sampler.last_ns - began;
 }
 
 /* ---- When ---- */
@@ -159,7 +142,7 @@ has_new_peak(const ml_source *source)
     int count = source->device_count(source->self);
     for (int i = 0; i < count && i < ML_DEVICE_MAX; i++) {
         ml_totals current, peak;
-        sampled_device *sampled = &sampler.devices[i];
+        ml_sampled_device *sampled = &ml_registered.sampler.devices[i];
         if (source->totals(source->self, i, &current, &peak) == 0) {
             grew |= peak.allocated > sampled->peak;
             /* It falls if the program resets torch's peaks. */
@@ -172,47 +155,48 @@ has_new_peak(const ml_source *source)
 void
 ml_sampler_begin(const ml_source *source)
 {
-    pthread_mutex_lock(&sampler.lock);
-    sampler.steps = 0;
+    pthread_mutex_lock(&ml_registered.sampler.lock);
+    ml_registered.sampler.steps = 0;
     for (int i = 0; i < ML_DEVICE_MAX; i++) {
-        sampler.devices[i].failed = false;
+        ml_registered.sampler.devices[i].failed = false;
     }
     sample(source, true);
-    pthread_mutex_unlock(&sampler.lock);
+    pthread_mutex_unlock(&ml_registered.sampler.lock);
 }
 
 void
 ml_sampler_step(const ml_source *source)
 {
     /* A sample in progress in another thread suffices. */
-    if (!ml_recorder_enabled(source) || pthread_mutex_trylock(&sampler.lock) != 0) {
+    if (!ml_recorder_enabled(source) ||
+        pthread_mutex_trylock(&ml_registered.sampler.lock) != 0) {
         return;
     }
-    uint64_t passed = ml_clock_steady_ns() - sampler.last_ns;
-    sampler.steps++;
+    uint64_t passed = ml_clock_steady_ns() - ml_registered.sampler.last_ns;
+    ml_registered.sampler.steps++;
     bool peak = has_gpus(source) && has_new_peak(source);
-    bool rested =
-        passed >= ML_SAMPLER_REST * sampler.cost_ns && passed >= ML_SAMPLER_REST_NS;
-    if (sampler.steps <= ML_SAMPLER_STEPS || rested ||
-        (peak && passed >= ML_SAMPLER_PEAK_REST * sampler.cost_ns)) {
+    bool rested = passed >= ML_SAMPLER_REST * ml_registered.sampler.cost_ns &&
+                  passed >= ML_SAMPLER_REST_NS;
+    if (ml_registered.sampler.steps <= ML_SAMPLER_STEPS || rested ||
+        (peak && passed >= ML_SAMPLER_PEAK_REST * ml_registered.sampler.cost_ns)) {
         sample(source, false);
     }
-    pthread_mutex_unlock(&sampler.lock);
+    pthread_mutex_unlock(&ml_registered.sampler.lock);
 }
 
 void
 ml_sampler_read(const ml_source *source)
 {
-    pthread_mutex_lock(&sampler.lock);
+    pthread_mutex_lock(&ml_registered.sampler.lock);
     sample(source, false);
-    pthread_mutex_unlock(&sampler.lock);
+    pthread_mutex_unlock(&ml_registered.sampler.lock);
 }
 
 /* A thread that the child lacks may have held the lock. */
 void
 ml_sampler_forked(void)
 {
-    pthread_mutex_init(&sampler.lock, NULL);
+    pthread_mutex_init(&ml_registered.sampler.lock, NULL);
 }
 
 int
@@ -221,12 +205,12 @@ ml_sampler_account(const ml_source *source, int device, ml_gpu_account *out,
 {
     ml_note note;
     ml_totals torch;
-    pthread_mutex_lock(&sampler.lock);
+    pthread_mutex_lock(&ml_registered.sampler.lock);
     int result = sample_device(source, device, &note, &torch, reason);
     if (result == 0) {
-        ml_gpu_account_of(&sampler.devices[device].marks, &note, note.time, &torch,
-                          out);
+        ml_gpu_account_of(&ml_registered.sampler.devices[device].marks, &note,
+                          note.time, &torch, out);
     }
-    pthread_mutex_unlock(&sampler.lock);
+    pthread_mutex_unlock(&ml_registered.sampler.lock);
     return result;
 }

@@ -6,8 +6,29 @@
 #ifndef ML_SAMPLER_H
 #define ML_SAMPLER_H
 
+#include <pthread.h>
+#include <stdbool.h>
+
 #include "gpu/gpu_account.h"
 #include "memlab.h"
+
+/* What is known of one device; the notes are those that its marks refer to. */
+typedef struct ml_sampled_device {
+    ml_note start, step, context;
+    ml_gpu_account_marks marks;
+    uint64_t peak; /* the highest of torch's allocated bytes so far */
+    /* since a recording began: the reason is noted, and the device no longer asked */
+    bool failed;
+} ml_sampled_device;
+
+/* That of a process, in the registry. */
+typedef struct ml_sampler {
+    pthread_mutex_t lock;
+    ml_sampled_device devices[ML_DEVICE_MAX];
+    uint64_t last_ns; /* when the last sample was done */
+    uint64_t cost_ns; /* of the last sample */
+    uint64_t steps;   /* since a recording began */
+} ml_sampler;
 
 /* A recording of SOURCE begins: samples every device, and restarts the count of steps.
  * A device that cannot be read is noted once, with the reason, and then never asked

@@ -5,17 +5,17 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "ledger/ledger.h"
+#include "record/registry.h"
 
-static struct {
+typedef struct ml_script {
     ml_source source;
-    uint32_t (*record)(const ml_source *source, int device, ml_event *event,
-                       const ml_event_text *text);
     _Atomic uint64_t now;                     /* time of the newest event */
     pthread_mutex_t locks[ML_SCRIPT_DEVICES]; /* each guards its ledger */
-    ml_ledger *ledgers[ML_SCRIPT_DEVICES];
+    ml_ledger *ledgers[ML_SCRIPT_DEVICES];    /* owned */
     ml_allocator_rules rules;
-} script;
+} ml_script;
 
 static const ml_allocator_rules default_rules = {.max_split_bytes = UINT64_MAX,
                                                  .has_segments = 1};
@@ -74,16 +74,16 @@ relay_block(void *context, const ml_block *block, uint64_t birth)
 static int
 script_walk(void *self, const ml_walk_visitor *visitor)
 {
-    (void)self;
+    ml_script *script = self;
     int result = 0;
     for (int device = 0; device < ML_SCRIPT_DEVICES && result == 0; device++) {
-        pthread_mutex_lock(&script.locks[device]);
+        pthread_mutex_lock(&script->locks[device]);
         ml_event event = {.action = ML_ACTION_SNAPSHOT};
-        script.record(&script.source, device, &event, NULL);
+        ml_recorder_record(&script->source, device, &event, NULL);
         relay to = {visitor, device};
         ml_ledger_visitor inner = {&to, relay_segment, relay_block};
-        result = ml_ledger_visit(script.ledgers[device], &inner);
-        pthread_mutex_unlock(&script.locks[device]);
+        result = ml_ledger_visit(script->ledgers[device], &inner);
+        pthread_mutex_unlock(&script->locks[device]);
     }
     return result;
 }
@@ -91,20 +91,20 @@ script_walk(void *self, const ml_walk_visitor *visitor)
 static int
 script_rules(void *self, int device, ml_allocator_rules *out)
 {
-    (void)self;
+    const ml_script *script = self;
     (void)device;
-    *out = script.rules;
+    *out = script->rules;
     return 0;
 }
 
 static int
 script_totals(void *self, int device, ml_totals *current, ml_totals *peak)
 {
-    (void)self;
+    const ml_script *script = self;
     if (device < 0 || device >= ML_SCRIPT_DEVICES) {
         return ML_EINVALID;
     }
-    ml_ledger_read_totals(script.ledgers[device], current, peak);
+    ml_ledger_read_totals(script->ledgers[device], current, peak);
     return 0;
 }
 
@@ -122,8 +122,7 @@ script_unix_ns(void *self, uint64_t *ticks, size_t stride_bytes, size_t count)
 static uint64_t
 script_now(void *self)
 {
-    (void)self;
-    return atomic_load(&script.now);
+    return atomic_load(&((ml_script *)self)->now);
 }
 
 static const char *
@@ -133,26 +132,44 @@ script_error(void *self)
     return NULL;
 }
 
-int
-ml_script_register(int (*register_source)(ml_source *source),
-                   uint32_t (*record)(const ml_source *source, int device,
-                                      ml_event *event, const ml_event_text *text))
+void
+ml_script_fini(void)
 {
-    if (script.record != NULL) {
+    ml_script *script = ml_registered.script;
+    for (int i = 0; script != NULL && i < ML_SCRIPT_DEVICES; i++) {
+        ml_ledger_free(script->ledgers[i]);
+    }
+    ml_free(script);
+    ml_registered.script = NULL;
+}
+
+static int
+make_ledgers(ml_script *script)
+{
+    int result = 0;
+    for (int i = 0; i < ML_SCRIPT_DEVICES && result == 0; i++) {
+        pthread_mutex_init(&script->locks[i], NULL);
+        result = ml_ledger_new(&script->ledgers[i], &script->rules, 0);
+    }
+    return result;
+}
+
+int
+ml_script_register(void)
+{
+    if (ml_registered.script != NULL) {
         return 0;
     }
-    script.rules = default_rules;
-    for (int i = 0; i < ML_SCRIPT_DEVICES; i++) {
-        pthread_mutex_init(&script.locks[i], NULL);
-        int result = ml_ledger_new(&script.ledgers[i], &script.rules, 0);
-        if (result < 0) {
-            return result;
-        }
+    ml_script *script = ml_alloc_zeroed(1, sizeof(*script));
+    if (script == NULL) {
+        return ML_ENOMEM;
     }
-    script.source = (ml_source){
+    script->rules = default_rules;
+    script->source = (ml_source){
         .size = sizeof(ml_source),
         .version = ML_ABI_VERSION,
         .name = "script",
+        .self = script,
         .ordered = 1,
         .device_count = script_device_count,
         .attach = script_attach,
@@ -164,34 +181,46 @@ ml_script_register(int (*register_source)(ml_source *source),
         .now = script_now,
         .error = script_error,
     };
-    script.record = record;
-    return register_source(&script.source);
+    ml_registered.script = script;
+    int result = make_ledgers(script);
+    if (result == 0) {
+        result = ml_recorder_add_source(&script->source);
+    }
+    if (result < 0) {
+        ml_script_fini();
+    }
+    return result;
 }
 
 int
 ml_script_emit(int device, const ml_event *event, const ml_event_text *text)
 {
-    if (device < 0 || device >= ML_SCRIPT_DEVICES || script.record == NULL) {
+    ml_script *script = ml_registered.script;
+    if (device < 0 || device >= ML_SCRIPT_DEVICES || script == NULL) {
         return ML_EINVALID;
     }
-    pthread_mutex_lock(&script.locks[device]);
-    atomic_store(&script.now, event->time);
+    pthread_mutex_lock(&script->locks[device]);
+    atomic_store(&script->now, event->time);
     ml_event own = *event;
-    ml_ledger_apply(script.ledgers[device], &own);
+    ml_ledger_apply(script->ledgers[device], &own);
     own = *event;
-    script.record(&script.source, device, &own, text);
-    pthread_mutex_unlock(&script.locks[device]);
+    ml_recorder_record(&script->source, device, &own, text);
+    pthread_mutex_unlock(&script->locks[device]);
     return 0;
 }
 
 int
 ml_script_reset(const ml_allocator_rules *rules)
 {
-    script.rules = rules != NULL ? *rules : default_rules;
+    ml_script *script = ml_registered.script;
+    if (script == NULL) {
+        return ML_ESTATE;
+    }
+    script->rules = rules != NULL ? *rules : default_rules;
     for (int i = 0; i < ML_SCRIPT_DEVICES; i++) {
-        pthread_mutex_lock(&script.locks[i]);
-        ml_ledger_clear(script.ledgers[i], &script.rules);
-        pthread_mutex_unlock(&script.locks[i]);
+        pthread_mutex_lock(&script->locks[i]);
+        ml_ledger_clear(script->ledgers[i], &script->rules);
+        pthread_mutex_unlock(&script->locks[i]);
     }
     return 0;
 }

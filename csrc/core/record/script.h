@@ -9,15 +9,15 @@
 
 #define ML_SCRIPT_DEVICES 4
 
-/* Registers the source named "script" with REGISTER_SOURCE; idempotent.  Events go to
- * RECORD.  0 or ML_E*. */
-int ml_script_register(int (*register_source)(ml_source *source),
-                       uint32_t (*record)(const ml_source *source, int device,
-                                          ml_event *event, const ml_event_text *text));
+/* Registers the source named "script"; idempotent.  0 or ML_E*. */
+int ml_script_register(void);
+/* Frees the source, which nobody uses any longer. */
+void ml_script_fini(void);
 /* Delivers one event, with its device's lock held.  A faulty event (a free of an
  * address that was never allocated) is delivered all the same.  0 or ML_EINVALID. */
 int ml_script_emit(int device, const ml_event *event, const ml_event_text *text);
-/* Forgets all memory; RULES for what follows, NULL for the default ones. */
+/* Forgets all memory; RULES for what follows, NULL for the default ones.  0, or ML_ESTATE
+ * before the source is registered. */
 int ml_script_reset(const ml_allocator_rules *rules);
 
 #endif

@@ -5,51 +5,38 @@
 
 #include "stacks/stack_cache.h"
 
-#include "base/system/region.h"
-#include "memlab.h"
+#include "base/system/thread_number.h"
+#include "stacks/stacks_records.h"
 
 #define OWN_PLACES 64u
 #define SHARED_PLACES 64u
 
-static struct {
-    _Atomic(ml_stack_cache *) places; /* owned, never freed; NULL: none */
-    _Atomic uint32_t threads;         /* number of threads with a slot */
-} caches;
-
-/* Initial-exec: the first touch of lazily allocated TLS would call malloc. */
-static __thread ml_stack_cache *mine __attribute__((tls_model("initial-exec")));
+/* The slot of this thread in every table, from 1; 0: it has none yet.  Initial-exec: the
+ * first touch of lazily allocated TLS would call malloc. */
+static __thread uint32_t slot __attribute__((tls_model("initial-exec")));
 
 int
-ml_stack_cache_init(void)
+ml_stack_caches_init(ml_region *caches)
 {
     const size_t bytes = (OWN_PLACES + SHARED_PLACES) * sizeof(ml_stack_cache);
 
-    if (atomic_load(&caches.places) != NULL) {
-        return 0;
-    }
-    ml_region region;
-    int error = ml_region_init(&region, bytes, bytes);
-    if (error == 0) {
-        atomic_store(&caches.places, region.base);
-    }
-    return error;
+    return ml_region_init(caches, bytes, bytes);
 }
 
 ml_stack_cache *
-ml_stack_cache_take(void)
+ml_stack_cache_take(const ml_stacks *stacks)
 {
-    ml_stack_cache *first = atomic_load_explicit(&caches.places, memory_order_acquire);
+    ml_stack_cache *first = stacks->caches.base;
 
     if (first == NULL) {
         return NULL;
     }
-    if (mine == NULL) {
-        uint32_t number =
-            atomic_fetch_add_explicit(&caches.threads, 1, memory_order_relaxed);
-        mine = first +
-               (number < OWN_PLACES ? number : OWN_PLACES + number % SHARED_PLACES);
+    if (slot == 0) {
+        uint32_t number = ml_thread_number();
+        slot = number <= OWN_PLACES ? number : OWN_PLACES + 1 + number % SHARED_PLACES;
     }
-    if (mine - first >= (ptrdiff_t)OWN_PLACES &&
+    ml_stack_cache *mine = first + (slot - 1);
+    if (slot > OWN_PLACES &&
         atomic_exchange_explicit(&mine->busy, 1, memory_order_acquire) != 0) {
         return NULL;
     }

@@ -1,7 +1,7 @@
 /* Each thread's result of its last walk over its frames, so that the next walk interns
  * only changed frames.
  *
- * The memory is reserved beforehand: the functions marked HOT are for the allocator
+ * A table of stacks has one for each thread.  The memory is reserved beforehand: the functions marked HOT are for the allocator
  * callback.  Frames with equal words are one frame. */
 #ifndef ML_STACK_CACHE_H
 #define ML_STACK_CACHE_H
@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/system/region.h"
+#include "stacks/stacks.h"
 
 /* Frames kept of a deeper stack: the outermost, which show the program's purpose, and
  * as many of the innermost. */
@@ -34,18 +37,19 @@ typedef struct ml_walked {
 
 typedef struct ml_stack_cache {
     ml_walked walked;
-    uint64_t epoch; /* ml_stacks_epoch in which the ids are valid */
+    uint64_t epoch; /* ml_stacks_epoch in which the ids are valid; 0: there are none */
     uint64_t codes; /* the caller's: since when equal positions are equal frames */
     int64_t room;   /* the caller's: room for more frames at that time */
     _Atomic int busy;
 } ml_stack_cache;
 
-/* Reserves the memory; without it every walk is a thread's first.  Once; 0 or ML_E*. */
-int ml_stack_cache_init(void);
+/* Reserves the memory of all threads; without it every walk is a thread's first.  0 or
+ * ML_E*. */
+int ml_stack_caches_init(ml_region *caches);
 
-/* HOT.  The calling thread's memory, reserved for it until given back.  NULL: none, for
- * a late thread whose slot is in use.  No thread takes it twice at once. */
-ml_stack_cache *ml_stack_cache_take(void);
+/* HOT.  The calling thread's memory for STACKS, reserved for it until given back.  NULL:
+ * none, for a late thread whose slot is in use.  No thread takes it twice at once. */
+ml_stack_cache *ml_stack_cache_take(const ml_stacks *stacks);
 void ml_stack_cache_give_back(ml_stack_cache *recall);
 
 #endif

@@ -18,6 +18,7 @@
 
 #include "base/base.h"
 #include "base/system/region.h"
+#include "stacks/stack_cache.h"
 #include "stacks/stacks_records.h"
 
 /* Odd constants with well-spread bits; they make one multiplication a hash. */
@@ -304,15 +305,6 @@ ml_stacks_text(const ml_stacks *stacks, uint32_t id)
 
 /* ---- life and numbers ---- */
 
-void
-stacks_new_epoch(ml_stacks *stacks)
-{
-    static _Atomic uint64_t epochs;
-
-    uint64_t epoch = atomic_fetch_add_explicit(&epochs, 1, memory_order_relaxed) + 1;
-    atomic_store_explicit(&stacks->epoch, epoch, memory_order_release);
-}
-
 uint64_t
 ml_stacks_epoch(const ml_stacks *stacks)
 {
@@ -327,6 +319,7 @@ regions_fini(ml_stacks *stacks)
     table_fini(&stacks->strings);
     table_fini(&stacks->objects);
     ml_region_fini(&stacks->text);
+    ml_region_fini(&stacks->caches);
 }
 
 static int
@@ -390,6 +383,8 @@ ml_stacks_new(ml_stacks **out, const ml_stacks_limits *limits)
         return error;
     }
     stacks_new_epoch(stacks);
+    /* If the system refuses, stacks are only slower to capture. */
+    (void)ml_stack_caches_init(&stacks->caches);
     *out = stacks;
     return 0;
 }

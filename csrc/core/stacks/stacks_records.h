@@ -66,8 +66,9 @@ struct ml_stacks {
     ml_region text;
     _Atomic size_t text_used;
     _Atomic uint64_t lost_names;
-    _Atomic uint64_t epoch; /* unique over all ml_stacks */
-    ml_origins origins;     /* the recorder's: guarded by its lock */
+    _Atomic uint64_t epoch; /* from 1 */
+    ml_region caches;   /* what threads saw at their last walk; base NULL: no room */
+    ml_origins origins; /* the recorder's: guarded by its lock */
 };
 
 static inline ml_stack_slot *
@@ -129,7 +130,10 @@ lose_name(ml_stacks *stacks)
     return ML_STACK_LOST;
 }
 
-/* stacks.c */
-void stacks_new_epoch(ml_stacks *stacks);
+static inline void
+stacks_new_epoch(ml_stacks *stacks)
+{
+    atomic_fetch_add_explicit(&stacks->epoch, 1, memory_order_release);
+}
 
 #endif

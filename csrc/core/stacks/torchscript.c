@@ -1,25 +1,14 @@
 /* Adds frames of TorchScript to stacks.  See torchscript.h. */
 #include "stacks/torchscript.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/base.h"
-
-/* Unknown before the first TorchScript program runs: most processes have none, and
- * never leave memlab's own code in the callback. */
-static _Atomic(ml_torchscript_frames) frames_of;
 
 typedef struct extension {
     ml_stacks *stacks; /* borrowed */
     uint32_t stack;
 } extension;
-
-void
-ml_torchscript_begun(ml_torchscript_frames frames)
-{
-    atomic_store_explicit(&frames_of, frames, memory_order_release);
-}
 
 /* It has no code object; its texts replace one. */
 static void
@@ -43,11 +32,10 @@ add_frame(void *context, const ml_torchscript_frame *frame)
 }
 
 uint32_t
-ml_torchscript_extend(ml_stacks *stacks, uint32_t parent, uint8_t *flags)
+ml_torchscript_extend(ml_stacks *stacks, uint32_t parent, ml_torchscript_frames frames,
+                      uint8_t *flags)
 {
-    ml_torchscript_frames frames =
-        atomic_load_explicit(&frames_of, memory_order_acquire);
-    if (frames == NULL || parent == ML_STACK_LOST) {
+    if (parent == ML_STACK_LOST) {
         return parent;
     }
     extension to = {stacks, parent};

@@ -8,13 +8,10 @@
 #include "memlab.h"
 #include "stacks/stacks.h"
 
-/* Any thread.  A TorchScript program has begun; FRAMES visits the running frames, from
- * now on. */
-void ml_torchscript_begun(ml_torchscript_frames frames);
-
-/* HOT until ml_torchscript_begun; after that, torch's own function takes memory.  The
- * id of PARENT extended by the calling thread's TorchScript frames; sets
- * ML_EVENT_STACK_LOST in *FLAGS if they did not fit. */
-uint32_t ml_torchscript_extend(ml_stacks *stacks, uint32_t parent, uint8_t *flags);
+/* The id of PARENT extended by the calling thread's TorchScript frames, which FRAMES
+ * visits; sets ML_EVENT_STACK_LOST in *FLAGS if they did not fit.  torch's FRAMES takes
+ * memory: most processes have no TorchScript program, and never come here. */
+uint32_t ml_torchscript_extend(ml_stacks *stacks, uint32_t parent,
+                               ml_torchscript_frames frames, uint8_t *flags);
 
 #endif

@@ -22,17 +22,6 @@ saving(uint64_t before, uint64_t after)
     return less;
 }
 
-int
-ml_py_set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame)
-{
-    const ml_frame *f = &recording->frames[frame];
-    if (ml_py_set(dict, "file", text(recording->strings[f->filename])) < 0 ||
-        ml_py_set(dict, "line", PyLong_FromLongLong(f->line)) < 0) {
-        return -1;
-    }
-    return ml_py_set(dict, "function", text(recording->strings[f->name]));
-}
-
 static PyObject *
 saving_words(const ml_advices *advices, uint64_t allocated, uint64_t reserved)
 {
@@ -71,7 +60,7 @@ ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
                      advice->alone.peak.reserved) < 0 ||
          ml_py_set(dict, "exact", PyBool_FromLong(advice->exact)) < 0 ||
          ml_py_set(dict, "together", PyBool_FromLong(advice->together)) < 0 ||
-         ml_py_set_frame(dict, recording, advice->frame) < 0 ||
+         set_frame(dict, recording, advice->frame) < 0 ||
          ml_py_set(dict, "module", text_at(module)) < 0 ||
          ml_py_set(dict, "name", text(recording->strings[advice->name])) < 0 ||
          ml_py_set(dict, "bytes", number(advice->bytes)) < 0 ||
@@ -141,7 +130,7 @@ peak_dict(const ml_recording *recording, const ml_advices *advices)
     if (ml_py_set(dict, "event", event) < 0 ||
         ml_py_set(dict, "time_us", number(advices->peak_time / 1000)) < 0 ||
         ml_py_set(dict, "moment", ml_py_moment(recording, advices->peak_time)) < 0 ||
-        ml_py_set_frame(dict, recording, at->frame) < 0 ||
+        set_frame(dict, recording, at->frame) < 0 ||
         ml_py_set(dict, "module", text(recording->strings[at->module])) < 0 ||
         ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(at->phase))) < 0 ||
         ml_py_set(dict, "how", PyUnicode_FromString(ml_how_text(at->how))) < 0 ||

@@ -17,7 +17,5 @@ PyObject *ml_py_advice(ml_state *state, const ml_recording *recording, int devic
 /* New reference: item INDEX of ADVICES, as in that list; NULL with an exception. */
 PyObject *ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
                             size_t index);
-/* Sets "file", "line" and "function" of DICT from FRAME, all empty for frame 0. */
-int ml_py_set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame);
 
 #endif

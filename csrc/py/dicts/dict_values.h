@@ -43,6 +43,26 @@ text_of(ml_buffer *buffer)
     return said;
 }
 
+/* Sets file, line and function of DICT.  0 or -1. */
+static inline int
+set_place(PyObject *dict, ml_string file, int64_t line, ml_string function)
+{
+    if (ml_py_set(dict, "file", text(file)) < 0 ||
+        ml_py_set(dict, "line", PyLong_FromLongLong(line)) < 0) {
+        return -1;
+    }
+    return ml_py_set(dict, "function", text(function));
+}
+
+/* The same from FRAME; all are empty for frame 0. */
+static inline int
+set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame)
+{
+    const ml_frame *f = &recording->frames[frame];
+    return set_place(dict, recording->strings[f->filename], f->line,
+                     recording->strings[f->name]);
+}
+
 /* Sets LIST to a list of COUNT items.  The expression ITEM makes one, whose number is
  * INDEX.  On failure LIST is NULL with an exception. */
 #define FILL_LIST(list, index, count, item) \

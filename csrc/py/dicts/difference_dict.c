@@ -38,9 +38,7 @@ line_dict(const ml_difference_line *line)
     const char *module = line->module != NULL ? line->module : "";
     const ml_difference_place *was = &line->at[0];
     const ml_difference_place *is = line->at[1].file.length != 0 ? &line->at[1] : was;
-    if (dict == NULL || ml_py_set(dict, "file", text(is->file)) < 0 ||
-        ml_py_set(dict, "line", PyLong_FromLongLong(is->line)) < 0 ||
-        ml_py_set(dict, "function", text(is->function)) < 0 ||
+    if (dict == NULL || set_place(dict, is->file, is->line, is->function) < 0 ||
         ml_py_set(dict, "before_file", text(was->file)) < 0 ||
         ml_py_set(dict, "before_line", PyLong_FromLongLong(was->line)) < 0 ||
         ml_py_set(dict, "before_function", text(was->function)) < 0 ||

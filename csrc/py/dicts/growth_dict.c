@@ -5,7 +5,6 @@
 #include "core/base/base.h"
 #include "core/recording/code_names.h"
 #include "dicts/dict_values.h"
-#include "dicts/advice_dict.h"
 
 /* The model's own line, None where the line itself is that. */
 static PyObject *
@@ -22,7 +21,7 @@ inner_dict(const ml_recording *recording, const ml_cause *cause)
     ml_code_names_fini(&names);
     PyObject *dict = PyDict_New();
     if (dict != NULL &&
-        (ml_py_set_frame(dict, recording, cause->model) < 0 ||
+        (set_frame(dict, recording, cause->model) < 0 ||
          ml_py_set(dict, "qualname", text(recording->strings[qualname])) < 0)) {
         Py_CLEAR(dict);
     }
@@ -32,7 +31,7 @@ inner_dict(const ml_recording *recording, const ml_cause *cause)
 int
 ml_py_set_cause(PyObject *dict, const ml_recording *recording, const ml_cause *cause)
 {
-    if (ml_py_set_frame(dict, recording, cause->frame) < 0 ||
+    if (set_frame(dict, recording, cause->frame) < 0 ||
         ml_py_set(dict, "inner", inner_dict(recording, cause)) < 0 ||
         ml_py_set(dict, "module", text(recording->strings[cause->module])) < 0) {
         return -1;

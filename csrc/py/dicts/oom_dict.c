@@ -18,18 +18,6 @@ word(const char *bytes)
     return PyUnicode_FromString(bytes);
 }
 
-/* Sets file, line and function of DICT from FRAME, all empty for frame 0. */
-static int
-set_frame(PyObject *dict, const ml_recording *recording, uint32_t frame)
-{
-    const ml_frame *f = &recording->frames[frame];
-    if (ml_py_set(dict, "file", text(recording->strings[f->filename])) < 0 ||
-        ml_py_set(dict, "line", PyLong_FromLongLong(f->line)) < 0) {
-        return -1;
-    }
-    return ml_py_set(dict, "function", text(recording->strings[f->name]));
-}
-
 /* The frame that called the line of CAUSE; None if there is none. */
 static PyObject *
 caller_dict(const ml_recording *recording, const ml_cause *cause)
@@ -49,9 +37,7 @@ caller_dict(const ml_recording *recording, const ml_cause *cause)
 static int
 set_line(PyObject *dict, const ml_peak_line *line)
 {
-    if (ml_py_set(dict, "file", text(line->file)) < 0 ||
-        ml_py_set(dict, "line", PyLong_FromLongLong(line->line)) < 0 ||
-        ml_py_set(dict, "function", text(line->function)) < 0 ||
+    if (set_place(dict, line->file, line->line, line->function) < 0 ||
         ml_py_set(dict, "phase", word(ml_phase_text(line->phase))) < 0) {
         return -1;
     }
@@ -230,9 +216,7 @@ growing_dict(const ml_oom_growing *line)
     if (dict == NULL) {
         return NULL;
     }
-    if (ml_py_set(dict, "file", text(line->file)) < 0 ||
-        ml_py_set(dict, "line", PyLong_FromLongLong(line->line)) < 0 ||
-        ml_py_set(dict, "function", text(line->function)) < 0 ||
+    if (set_place(dict, line->file, line->line, line->function) < 0 ||
         ml_py_set(dict, "before_bytes", number(line->before)) < 0 ||
         ml_py_set(dict, "after_bytes", number(line->after)) < 0) {
         Py_CLEAR(dict);

@@ -146,9 +146,7 @@ inner_dict(const ml_peak_inner *inner)
 {
     PyObject *dict = PyDict_New();
     if (dict != NULL &&
-        (ml_py_set(dict, "file", text(inner->file)) < 0 ||
-         ml_py_set(dict, "line", PyLong_FromLongLong(inner->line)) < 0 ||
-         ml_py_set(dict, "function", text(inner->function)) < 0 ||
+        (set_place(dict, inner->file, inner->line, inner->function) < 0 ||
          ml_py_set(dict, "qualname", text(inner->qualname)) < 0 ||
          ml_py_set(dict, "bytes", number(inner->bytes)) < 0 ||
          ml_py_set(dict, "blocks", number(inner->blocks)) < 0 ||

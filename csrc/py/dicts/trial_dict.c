@@ -57,7 +57,6 @@ oom_dict(const ml_recording *recording, int device, const ml_whatif *whatif)
         time =
             ml_events_time(&whatif->workload->trace->events, result->oom_event) / 1000;
     }
-    const ml_frame *frame = &recording->frames[cause.frame];
     uint64_t memory = ml_whatif_memory(whatif);
     uint64_t least = whatif->least_memory;
     PyObject *dict = PyDict_New();
@@ -66,9 +65,7 @@ oom_dict(const ml_recording *recording, int device, const ml_whatif *whatif)
          ml_py_set(dict, "time_us", number(time)) < 0 ||
          ml_py_set(dict, "requested_bytes", number(result->oom_bytes)) < 0 ||
          ml_py_set(dict, "reserved_bytes", number(result->oom_reserved)) < 0 ||
-         ml_py_set(dict, "file", text(recording->strings[frame->filename])) < 0 ||
-         ml_py_set(dict, "line", PyLong_FromLongLong(frame->line)) < 0 ||
-         ml_py_set(dict, "function", text(recording->strings[frame->name])) < 0 ||
+         set_frame(dict, recording, cause.frame) < 0 ||
          ml_py_set(dict, "module", text(recording->strings[cause.module])) < 0 ||
          ml_py_set(dict, "phase", PyUnicode_FromString(ml_phase_text(cause.phase))) <
              0 ||

@@ -1,31 +1,7 @@
 /* Reads code objects' texts and watches their deaths.  See codes.h. */
 #include "frames/codes.h"
 
-/* UTF-8 with lone surrogates encoded as such, as in every string of a recording. */
-static size_t
-utf8_put(char *out, Py_UCS4 c)
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3f));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (c & 0x3f));
-    return 4;
-}
+#include "core/base/base.h"
 
 ml_slice
 ml_codes_unicode(PyObject *string, char buffer[ML_CODES_TEXT_BYTES])
@@ -42,11 +18,11 @@ ml_codes_unicode(PyObject *string, char buffer[ML_CODES_TEXT_BYTES])
     }
     int kind = (int)PyUnicode_KIND(string);
     size_t used = 0;
-    for (size_t i = 0; i < length && used + 4 <= ML_CODES_TEXT_BYTES; i++) {
+    for (size_t i = 0; i < length && used + ML_UTF8_MAX <= ML_CODES_TEXT_BYTES; i++) {
         Py_UCS4 c = kind == 1   ? ((const Py_UCS1 *)data)[i]
                     : kind == 2 ? ((const Py_UCS2 *)data)[i]
                                 : ((const Py_UCS4 *)data)[i];
-        used += utf8_put(buffer + used, c);
+        used += ml_utf8_encode(buffer + used, c);
     }
     return (ml_slice){.bytes = buffer, .length = used};
 }

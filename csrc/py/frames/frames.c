@@ -21,21 +21,14 @@
 #include "frames/codes.h"
 #include "frames/frames_parts.h"
 
-/* One for the process, like the layout; set by the self-check. */
-static _Atomic int capture_mode = ML_CAPTURE_OFF;
-static const char *_Atomic capture_reason = "the self-check has not run";
-
-PyCodeObject *_Atomic ml_frames_followed;
-
-/* Threads whose walks met a call to report, hashed by address; the later of two in one
- * slot stays. */
-#define CALLERS 64
-static _Atomic uintptr_t callers[CALLERS];
+/* Of the process, as is the layout. */
+ml_frames_way ml_frames = {.capture = ML_CAPTURE_OFF,
+                           .reason = "the self-check has not run"};
 
 static _Atomic uintptr_t *
 caller_of(const PyThreadState *thread)
 {
-    return &callers[ml_hash_u64((uintptr_t)thread) % CALLERS];
+    return &ml_frames.callers[ml_hash_u64((uintptr_t)thread) % ML_FRAMES_CALLERS];
 }
 
 /* ---- the walk ---- */
@@ -64,7 +57,7 @@ static inline ml_seen_frame
 see(const walk_frame *frame, const PyCodeObject *code, uint64_t position)
 {
     const PyCodeObject *module_call =
-        atomic_load_explicit(&ml_frames_followed, memory_order_acquire);
+        atomic_load_explicit(&ml_frames.followed, memory_order_acquire);
     const PyObject *object =
         code == module_call ? walk_local(frame, 0) : (PyObject *)NULL;
 
@@ -438,7 +431,7 @@ fresh_capture(ml_stacks *stacks)
 static uint32_t
 walk_capture(ml_stacks *stacks)
 {
-    ml_stack_cache *recall = ml_stack_cache_take();
+    ml_stack_cache *recall = ml_stack_cache_take(stacks);
 
     if (recall == NULL) {
         return fresh_capture(stacks);
@@ -453,7 +446,7 @@ walk_capture(ml_stacks *stacks)
 uint32_t
 ml_frames_capture(void *context, uint8_t *flags)
 {
-    int mode = atomic_load_explicit(&capture_mode, memory_order_relaxed);
+    int mode = atomic_load_explicit(&ml_frames.capture, memory_order_relaxed);
     uint32_t id = 0;
 
 #ifndef WALK_UNKNOWN
@@ -492,7 +485,7 @@ ml_frames_calls(ml_call *calls, size_t capacity)
 {
     size_t count = 0;
 #ifndef WALK_UNKNOWN
-    const PyCodeObject *code = atomic_load(&ml_frames_followed);
+    const PyCodeObject *code = atomic_load(&ml_frames.followed);
     const PyThreadState *thread = PyThreadState_Get();
     bool all = code != NULL && takes_all(code);
     uint64_t position;
@@ -523,9 +516,9 @@ ml_frames_follow(PyCodeObject *code)
 #else
     in_place = in_place && code->co_cell2arg == NULL;
 #endif
-    if (in_place && atomic_load(&ml_frames_followed) != code) {
+    if (in_place && atomic_load(&ml_frames.followed) != code) {
         Py_INCREF(code);
-        atomic_store(&ml_frames_followed, code);
+        atomic_store(&ml_frames.followed, code);
 #ifdef ML_CODES_WATCHED
         /* Earlier walks did not look for the code's objects. */
         atomic_fetch_add(&ml_codes_died, 1);
@@ -537,13 +530,13 @@ ml_frames_follow(PyCodeObject *code)
 void
 ml_frames_capture_by(enum ml_capture mode, const char *reason)
 {
-    atomic_store(&capture_reason, reason);
-    atomic_store(&capture_mode, mode);
+    atomic_store(&ml_frames.reason, reason);
+    atomic_store(&ml_frames.capture, mode);
 }
 
 bool
 ml_frames_supported(const char **reason)
 {
-    *reason = atomic_load(&capture_reason);
-    return atomic_load(&capture_mode) == ML_CAPTURE_WALK;
+    *reason = atomic_load(&ml_frames.reason);
+    return atomic_load(&ml_frames.capture) == ML_CAPTURE_WALK;
 }

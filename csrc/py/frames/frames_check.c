@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 
 #include "core/stacks/linetable.h"
-#include "core/stacks/stack_cache.h"
 #include "frames/codes.h"
 #include "frames/frames_parts.h"
 
@@ -25,18 +24,16 @@ text_equal(PyObject *string, ml_slice text)
     return different == 0;
 }
 
-/* The first argument of the followed function during the check. */
-static PyObject *check_argument;
-
+/* ARGUMENT: the first one of every call of the followed function. */
 static bool
 frame_agrees(const ml_seen_frame *seen, const ml_frame_key *walked,
-             const ml_frame_key *expected)
+             const ml_frame_key *expected, const PyObject *argument)
 {
     const PyCodeObject *code = (const PyCodeObject *)(uintptr_t)walked->code;
     ml_codes_buffers buffers;
 
-    if (walked->code != expected->code || (code == atomic_load(&ml_frames_followed) &&
-                                           seen->object != (uintptr_t)check_argument)) {
+    if (walked->code != expected->code || (code == atomic_load(&ml_frames.followed) &&
+                                           seen->object != (uintptr_t)argument)) {
         return false;
     }
     ml_code_text text = ml_codes_text(code, &buffers, true);
@@ -50,7 +47,8 @@ frame_agrees(const ml_seen_frame *seen, const ml_frame_key *walked,
 
 /* Frame by frame the same code, and in its copied text the same names and line. */
 static bool
-walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count)
+walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count,
+            const PyObject *argument)
 {
     size_t shown = 0;
 
@@ -59,8 +57,9 @@ walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count)
         if (!ml_frames_key(&walked->frames[i], &key)) {
             continue;
         }
-        if (shown == count || !frame_agrees(&walked->frames[i], &key,
-                                            &expected[ml_frames_public_place(shown)])) {
+        if (shown == count ||
+            !frame_agrees(&walked->frames[i], &key,
+                          &expected[ml_frames_public_place(shown)], argument)) {
             return false;
         }
         shown++;
@@ -71,10 +70,12 @@ walk_agrees(const ml_walked *walked, const ml_frame_key *expected, size_t count)
     return shown == count;
 }
 
-/* Called by the Python code below: compares the walk with Python's frames. */
+/* Called by the Python code below, with its globals as SELF: compares the walk with
+ * Python's frames. */
 static PyObject *
-probe(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
+probe(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    const PyObject *argument = PyDict_GetItemString(self, "probe");
     ml_frame_key expected[ML_FRAMES_MAX];
     ml_walked held, released;
 
@@ -84,8 +85,9 @@ probe(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
     ml_frames_walk(PyGILState_GetThisThreadState(), &released);
     Py_END_ALLOW_THREADS
 
-    return PyBool_FromLong(count >= 2 && walk_agrees(&held, expected, count) &&
-                           walk_agrees(&released, expected, count));
+    return PyBool_FromLong(count >= 2 &&
+                           walk_agrees(&held, expected, count, argument) &&
+                           walk_agrees(&released, expected, count, argument));
 }
 
 static const char check_source[] = "def call(probe):\n"
@@ -110,21 +112,21 @@ run_check(void)
 {
     static PyMethodDef probe_method = {"probe", probe, METH_NOARGS, NULL};
     PyObject *globals = PyDict_New();
-    PyObject *function = PyCFunction_New(&probe_method, NULL);
+    PyObject *function =
+        globals != NULL ? PyCFunction_New(&probe_method, globals) : NULL;
     PyObject *ran = NULL;
     PyObject *result = NULL;
 
-    if (globals != NULL && function != NULL &&
+    if (function != NULL && PyDict_SetItemString(globals, "probe", function) == 0 &&
         PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0) {
         ran = PyRun_String(check_source, Py_file_input, globals, globals);
     }
     PyObject *check = ran != NULL ? PyDict_GetItemString(globals, "check") : NULL;
     PyObject *call = ran != NULL ? PyDict_GetItemString(globals, "call") : NULL;
     if (check != NULL && call != NULL) {
-        check_argument = function;
-        atomic_store(&ml_frames_followed, (PyCodeObject *)PyFunction_GET_CODE(call));
+        atomic_store(&ml_frames.followed, (PyCodeObject *)PyFunction_GET_CODE(call));
         result = PyObject_CallFunctionObjArgs(check, function, NULL);
-        atomic_store(&ml_frames_followed, NULL);
+        atomic_store(&ml_frames.followed, NULL);
     }
     bool agrees = result == Py_True;
     Py_XDECREF(result);
@@ -140,7 +142,6 @@ run_check(void)
 int
 ml_frames_self_check(void)
 {
-    ml_stack_cache_init();
 #ifdef WALK_UNKNOWN
     ml_frames_capture_by(ML_CAPTURE_PUBLIC, WALK_UNKNOWN);
     return 0;

@@ -6,6 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -21,9 +22,21 @@ enum ml_capture {
     ML_CAPTURE_PUBLIC, /* by the public API, on threads that hold the GIL */
 };
 
-/* The code whose frames carry an object; never freed, because a walk may be reading
- * it. */
-extern PyCodeObject *_Atomic ml_frames_followed;
+/* Threads whose walks met a call to report, hashed by address; the later of two in one
+ * slot stays. */
+#define ML_FRAMES_CALLERS 64
+
+/* How the frames of a process are read.  Walks read it without the GIL. */
+typedef struct ml_frames_way {
+    _Atomic int capture;        /* enum ml_capture */
+    const char *_Atomic reason; /* static; why walks are impossible */
+    /* The code whose frames carry an object; never freed, because a walk may be reading
+     * it. */
+    PyCodeObject *_Atomic followed;
+    _Atomic uintptr_t callers[ML_FRAMES_CALLERS];
+} ml_frames_way;
+
+extern ml_frames_way ml_frames;
 
 /* Sets MODE.  REASON, static: why walks are impossible; NULL: they are possible. */
 void ml_frames_capture_by(enum ml_capture mode, const char *reason);

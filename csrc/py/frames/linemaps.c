@@ -10,9 +10,6 @@
 #include "core/base/base.h"
 #include "core/record/recorder.h"
 
-/* Number of files in the dict at the last look; under the GIL. */
-static Py_ssize_t looked_at;
-
 /* Fills LINES from a line map's two rows; false if torch has changed their form. */
 static bool
 read_lines(PyObject *numbers, PyObject *traces, ml_made_line *lines, Py_ssize_t count)
@@ -92,11 +89,12 @@ const char ml_linemaps_take_doc[] = "take_linemaps($module, linemaps, /)\n--\n\n
 PyObject *
 ml_linemaps_take(PyObject *module, PyObject *linemaps)
 {
+    ml_state *state = PyModule_GetState(module);
     if (!PyDict_Check(linemaps)) {
         return PyErr_Format(PyExc_TypeError, "PyCodeCache.linemaps is a %s",
                             Py_TYPE(linemaps)->tp_name);
     }
-    if (PyDict_Size(linemaps) == looked_at) {
+    if (PyDict_Size(linemaps) == state->linemaps) {
         Py_RETURN_NONE;
     }
     /* Another thread may compile meanwhile. */
@@ -104,7 +102,7 @@ ml_linemaps_take(PyObject *module, PyObject *linemaps)
     if (items == NULL) {
         return NULL;
     }
-    looked_at = PyList_GET_SIZE(items);
+    state->linemaps = PyList_GET_SIZE(items);
     int result = 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items) && result == 0; i++) {
         PyObject *item = PyList_GET_ITEM(items, i);

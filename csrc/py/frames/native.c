@@ -11,9 +11,6 @@
 #define NATIVE_DEPTH_MAX 512
 #define NATIVE_OUTER (NATIVE_DEPTH_MAX / 2)
 
-/* Set once, before its walker is published. */
-static const ml_native *native;
-
 /* The code of memlab's own two libraries: their frames top every stack and say nothing
  * about the program. */
 typedef struct code_range {
@@ -21,7 +18,20 @@ typedef struct code_range {
     uint64_t begin, end;
 } code_range;
 
-static code_range own_code[2];
+/* Copies of names that the unwinder only lends. */
+typedef struct names {
+    ml_native_text *out;
+    char **owned;
+    size_t count;
+    size_t capacity;
+} names;
+
+/* torch's unwinder; its walker in the callback gets no context. */
+static struct {
+    const ml_native *torch; /* set once, before the walker is published */
+    code_range own_code[2]; /* the same */
+    names kept; /* until the next call of symbolize, under the recorder's lock */
+} unwinder;
 
 static int
 find_range(struct dl_phdr_info *info, size_t size, void *context)
@@ -43,15 +53,17 @@ find_range(struct dl_phdr_info *info, size_t size, void *context)
 static bool
 is_own(uint64_t counter)
 {
-    return (counter >= own_code[0].begin && counter < own_code[0].end) ||
-           (counter >= own_code[1].begin && counter < own_code[1].end);
+    return (counter >= unwinder.own_code[0].begin &&
+            counter < unwinder.own_code[0].end) ||
+           (counter >= unwinder.own_code[1].begin &&
+            counter < unwinder.own_code[1].end);
 }
 
 static uint32_t
 walk_native(void *stacks, uint32_t parent, uint8_t *flags)
 {
     uint64_t counters[NATIVE_DEPTH_MAX];
-    size_t all = native->capture(counters, NATIVE_DEPTH_MAX);
+    size_t all = unwinder.torch->capture(counters, NATIVE_DEPTH_MAX);
     size_t count = all < NATIVE_DEPTH_MAX ? all : NATIVE_DEPTH_MAX;
     if (parent == ML_STACK_LOST) {
         return parent;
@@ -77,14 +89,6 @@ walk_native(void *stacks, uint32_t parent, uint8_t *flags)
     }
     return stack;
 }
-
-/* Copies of names that the unwinder only lends. */
-typedef struct names {
-    ml_native_text *out;
-    char **owned;
-    size_t count;
-    size_t capacity;
-} names;
 
 static char *
 copy_text(names *into, const char *text)
@@ -112,17 +116,14 @@ take_name(void *context, size_t index, const ml_native_frame *frame)
     return out->name != NULL && out->filename != NULL ? 0 : ML_ENOMEM;
 }
 
-/* Names live until the next call of symbolize, under the recorder's lock. */
-static names kept;
-
 static void
 drop_names(void)
 {
-    for (size_t i = 0; i < kept.count; i++) {
-        ml_free(kept.owned[i]);
+    for (size_t i = 0; i < unwinder.kept.count; i++) {
+        ml_free(unwinder.kept.owned[i]);
     }
-    ml_free(kept.owned);
-    kept = (names){0};
+    ml_free(unwinder.kept.owned);
+    unwinder.kept = (names){0};
 }
 
 static int
@@ -130,8 +131,8 @@ symbolize(void *context, const uint64_t *pcs, size_t count, ml_native_text *out)
 {
     (void)context;
     drop_names();
-    kept.out = out;
-    return native->symbolize(pcs, count, take_name, &kept);
+    unwinder.kept.out = out;
+    return unwinder.torch->symbolize(pcs, count, take_name, &unwinder.kept);
 }
 
 const char ml_native_use_doc[] =
@@ -141,22 +142,17 @@ const char ml_native_use_doc[] =
 PyObject *
 ml_native_use(PyObject *module, PyObject *capsule)
 {
-    const ml_native *table = PyCapsule_GetPointer(capsule, ML_NATIVE_CAPSULE);
+    const ml_native *table =
+        ml_py_bridge_table(module, capsule, ML_NATIVE_CAPSULE, sizeof(ml_native));
     if (table == NULL) {
         return NULL;
     }
-    if (table->size < sizeof(ml_native) || table->version != ML_ABI_VERSION) {
-        return ml_py_raise(
-            PyModule_GetState(module), ML_ESTATE,
-            "the torch bridge was built for another memlab; reinstall it "
-            "with: pip install --no-build-isolation --force-reinstall .");
-    }
-    own_code[0].inside = (uintptr_t)&walk_native;
-    own_code[1].inside = (uintptr_t)table->capture;
+    unwinder.own_code[0].inside = (uintptr_t)&walk_native;
+    unwinder.own_code[1].inside = (uintptr_t)table->capture;
     for (int i = 0; i < 2; i++) {
-        dl_iterate_phdr(find_range, &own_code[i]);
+        dl_iterate_phdr(find_range, &unwinder.own_code[i]);
     }
-    native = table;
+    unwinder.torch = table;
     ml_symbolizer symbolizer = {NULL, symbolize};
     ml_recorder_set_native(walk_native, &symbolizer);
     Py_RETURN_NONE;

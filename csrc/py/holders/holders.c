@@ -6,9 +6,6 @@
 #include "holders/holders_walk.h"
 #include "state.h"
 
-/* Set once; NULL: no torch bridge is loaded. */
-static const ml_graph *graph;
-
 const char ml_holders_use_doc[] =
     "use_graph($module, capsule, /)\n--\n\n"
     "Takes the view of torch's own references that the torch bridge offers.\n\n"
@@ -17,18 +14,13 @@ const char ml_holders_use_doc[] =
 PyObject *
 ml_holders_use(PyObject *module, PyObject *capsule)
 {
-    const ml_graph *table = PyCapsule_GetPointer(capsule, ML_GRAPH_CAPSULE);
+    const ml_graph *table =
+        ml_py_bridge_table(module, capsule, ML_GRAPH_CAPSULE, sizeof(ml_graph));
 
     if (table == NULL) {
         return NULL;
     }
-    if (table->size < sizeof(ml_graph) || table->version != ML_ABI_VERSION) {
-        return ml_py_raise(
-            PyModule_GetState(module), ML_ESTATE,
-            "the torch bridge was built for another memlab; reinstall it "
-            "with: pip install --no-build-isolation --force-reinstall .");
-    }
-    graph = table;
+    ((ml_state *)PyModule_GetState(module))->graph = table;
     Py_RETURN_NONE;
 }
 
@@ -72,8 +64,9 @@ paths_of(ml_walk *walk, Py_ssize_t count)
 }
 
 PyObject *
-ml_holders_find(PyObject *Py_UNUSED(module), PyObject *args)
+ml_holders_find(PyObject *module, PyObject *args)
 {
+    const ml_state *state = PyModule_GetState(module);
     PyObject *targets, *types;
 
     if (!PyArg_ParseTuple(args, "O!O!:find_holders", &PyList_Type, &targets,
@@ -82,7 +75,7 @@ ml_holders_find(PyObject *Py_UNUSED(module), PyObject *args)
     }
     /* A collection runs finalizers, which must not happen during the search. */
     int collecting = PyGC_Disable();
-    ml_walk *walk = ml_walk_new(targets, types, graph);
+    ml_walk *walk = ml_walk_new(targets, types, state->graph);
     PyObject *found = NULL;
     if (walk != NULL) {
         found = paths_of(walk, PyList_GET_SIZE(targets));

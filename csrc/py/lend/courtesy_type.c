@@ -13,14 +13,12 @@
 
 typedef struct courtesy {
     PyObject_HEAD
-    ml_yielded *yielded; /* owned; NULL: all memory is in place */
-    uint64_t bytes;      /* given back by the last yield */
-    ml_left left;        /* by it */
-    bool busy;           /* a call is in progress; it lets other threads run */
+    const ml_storages *storages; /* the bridge's at the last yield; NULL: none */
+    ml_yielded *yielded;         /* owned; NULL: all memory is in place */
+    uint64_t bytes;              /* given back by the last yield */
+    ml_left left;                /* by it */
+    bool busy;                   /* a call is in progress; it lets other threads run */
 } courtesy;
-
-/* Set once; NULL: no bridge is loaded, or torch has no CUDA. */
-static const ml_storages *storages;
 
 const char ml_courtesy_use_doc[] = "use_storages($module, capsule, /)\n--\n\n"
                                    "Takes the bridge's way to move the memory of "
@@ -29,24 +27,19 @@ const char ml_courtesy_use_doc[] = "use_storages($module, capsule, /)\n--\n\n"
 PyObject *
 ml_courtesy_use(PyObject *module, PyObject *capsule)
 {
-    const ml_storages *table = PyCapsule_GetPointer(capsule, ML_STORAGES_CAPSULE);
+    const ml_storages *table =
+        ml_py_bridge_table(module, capsule, ML_STORAGES_CAPSULE, sizeof(ml_storages));
     if (table == NULL) {
         return NULL;
     }
-    if (table->size < sizeof(ml_storages) || table->version != ML_ABI_VERSION) {
-        return ml_py_raise(
-            PyModule_GetState(module), ML_ESTATE,
-            "the torch bridge was built for another memlab; reinstall it "
-            "with: pip install --no-build-isolation --force-reinstall .");
-    }
-    storages = table;
+    ((ml_state *)PyModule_GetState(module))->storages = table;
     Py_RETURN_NONE;
 }
 
 static PyObject *
-raise_failure(PyObject *self, int error)
+raise_failure(courtesy *self, int error)
 {
-    const char *text = storages->error();
+    const char *text = self->storages->error();
     if (text == NULL) {
         return PyErr_NoMemory();
     }
@@ -84,11 +77,11 @@ move_to_host(courtesy *self, PyTypeObject *tensor_type, PyTypeObject *storage_ty
     }
     size_t tensors = sort_out(found, storage_type, objects);
     ml_objects all = {objects, tensors, objects + tensors, count - tensors};
-    int result = storages->yield(&all, &self->yielded, &self->bytes, &self->left);
+    int result = self->storages->yield(&all, &self->yielded, &self->bytes, &self->left);
     PyMem_Free(objects);
     Py_DECREF(found);
     if (result < 0) {
-        raise_failure((PyObject *)self, result);
+        raise_failure(self, result);
     }
     return result;
 }
@@ -102,7 +95,7 @@ call_without_gil(courtesy *self, int (*call)(void))
     result = call();
     Py_END_ALLOW_THREADS
     if (result < 0) {
-        raise_failure((PyObject *)self, result);
+        raise_failure(self, result);
     }
     return result;
 }
@@ -161,9 +154,11 @@ courtesy_yield_tensors(PyObject *object, PyObject *args)
                           &PyType_Type, &storage_type)) {
         return NULL;
     }
+    const ml_storages *storages = ml_state_of(Py_TYPE(object))->storages;
     if (self->yielded != NULL || self->busy || storages == NULL) {
         Py_RETURN_NONE;
     }
+    self->storages = storages;
     self->busy = true;
     /* First without the GIL: the device may wait for a thread that needs it. */
     bool done = call_without_gil(self, storages->synchronize) == 0 &&
@@ -194,18 +189,18 @@ courtesy_restore_tensors(PyObject *object, PyObject *Py_UNUSED(ignored))
     }
     self->busy = true;
     /* The allocator may give out memory again that later queued work still uses. */
-    int result = call_without_gil(self, storages->synchronize);
+    int result = call_without_gil(self, self->storages->synchronize);
     if (result == 0) {
-        result = storages->restore(self->yielded);
+        result = self->storages->restore(self->yielded);
         if (result < 0) {
-            raise_failure(object, result);
+            raise_failure(self, result);
         }
     }
     self->busy = false;
     if (result < 0) {
         return NULL;
     }
-    storages->free(self->yielded);
+    self->storages->free(self->yielded);
     self->yielded = NULL;
     Py_RETURN_NONE;
 }
@@ -286,7 +281,7 @@ courtesy_dealloc(PyObject *object)
     courtesy *self = (courtesy *)object;
     PyObject_GC_UnTrack(object);
     if (self->yielded != NULL) {
-        storages->free(self->yielded);
+        self->storages->free(self->yielded);
     }
     type->tp_free(object);
     Py_DECREF(type);

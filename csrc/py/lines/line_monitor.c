@@ -13,12 +13,15 @@
 
 /* ---- sys.monitoring ---- */
 
-static PyObject *monitoring; /* sys.monitoring, while a tool id is memlab's */
-static int tool = -1;
-/* Of sys.monitoring.events.  Local events are set for a code object.  Global ones
- * report exceptions that leave any function or are thrown into one, and cost only
- * then. */
-static int local_events, global_events;
+/* Its functions get no context. */
+static struct {
+    PyObject *monitoring; /* sys.monitoring, while a tool id is memlab's */
+    int tool;             /* below 0: none */
+    /* Of sys.monitoring.events.  Local events are set for a code object.  Global ones
+     * report exceptions that leave any function or are thrown into one, and cost only
+     * then. */
+    int local_events, global_events;
+} monitor = {.tool = -1};
 
 static PyObject *
 on_line(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
@@ -89,7 +92,7 @@ call(const char *method, const char *format, ...)
     PyObject *args = Py_VaBuildValue(format, values);
     va_end(values);
     PyObject *function =
-        args != NULL ? PyObject_GetAttrString(monitoring, method) : NULL;
+        args != NULL ? PyObject_GetAttrString(monitor.monitoring, method) : NULL;
     PyObject *result = function != NULL ? PyObject_Call(function, args, NULL) : NULL;
     Py_XDECREF(function);
     Py_XDECREF(args);
@@ -108,7 +111,7 @@ ask(PyObject *result)
 static int
 event_number(const char *event)
 {
-    PyObject *events = PyObject_GetAttrString(monitoring, "events");
+    PyObject *events = PyObject_GetAttrString(monitor.monitoring, "events");
     PyObject *number = events != NULL ? PyObject_GetAttrString(events, event) : NULL;
     Py_XDECREF(events);
     int value = number != NULL ? (int)PyLong_AsLong(number) : -1;
@@ -133,7 +136,7 @@ claim_tool(PyObject *error)
             if (ask(call("use_tool_id", "(is)", ids[i], "memlab")) < 0) {
                 return -1;
             }
-            tool = ids[i];
+            monitor.tool = ids[i];
             return 0;
         }
     }
@@ -146,44 +149,46 @@ claim_tool(PyObject *error)
 static int
 register_callbacks(void)
 {
-    local_events = 0;
-    global_events = 0;
+    monitor.local_events = 0;
+    monitor.global_events = 0;
     for (size_t i = 0; i < REGISTERED; i++) {
         int event = event_number(registered[i].event);
         PyObject *callback =
             event >= 0 ? PyCFunction_New(&callbacks[registered[i].callback], NULL)
                        : NULL;
-        if (callback == NULL ||
-            ask(call("register_callback", "(iiN)", tool, event, callback)) < 0) {
+        if (callback == NULL || ask(call("register_callback", "(iiN)", monitor.tool,
+                                         event, callback)) < 0) {
             return -1;
         }
-        *(registered[i].local ? &local_events : &global_events) |= event;
+        *(registered[i].local ? &monitor.local_events : &monitor.global_events) |=
+            event;
     }
-    return ask(call("set_events", "(ii)", tool, global_events));
+    return ask(call("set_events", "(ii)", monitor.tool, monitor.global_events));
 }
 
 int
 ml_line_monitor_add(PyObject *code, PyObject *error)
 {
-    if (monitoring == NULL) {
-        monitoring = PySys_GetObject("monitoring");
-        if (monitoring == NULL) {
+    if (monitor.monitoring == NULL) {
+        monitor.monitoring = PySys_GetObject("monitoring");
+        if (monitor.monitoring == NULL) {
             PyErr_SetString(error, "sys.monitoring is gone");
             return -1;
         }
-        Py_INCREF(monitoring);
+        Py_INCREF(monitor.monitoring);
     }
-    if (tool < 0 && (claim_tool(error) < 0 || register_callbacks() < 0)) {
+    if (monitor.tool < 0 && (claim_tool(error) < 0 || register_callbacks() < 0)) {
         return -1;
     }
-    return ask(call("set_local_events", "(iOi)", tool, code, local_events));
+    return ask(
+        call("set_local_events", "(iOi)", monitor.tool, code, monitor.local_events));
 }
 
 void
 ml_line_monitor_remove(PyObject *code)
 {
-    if (tool >= 0) {
-        ask(call("set_local_events", "(iOi)", tool, code, 0));
+    if (monitor.tool >= 0) {
+        ask(call("set_local_events", "(iOi)", monitor.tool, code, 0));
     }
     PyErr_Clear();
 }
@@ -191,19 +196,19 @@ ml_line_monitor_remove(PyObject *code)
 void
 ml_line_monitor_end(void)
 {
-    if (tool >= 0) {
-        ask(call("set_events", "(ii)", tool, 0));
+    if (monitor.tool >= 0) {
+        ask(call("set_events", "(ii)", monitor.tool, 0));
         PyErr_Clear();
         for (size_t i = 0; i < REGISTERED; i++) {
             int event = event_number(registered[i].event);
-            ask(call("register_callback", "(iiO)", tool, event, Py_None));
+            ask(call("register_callback", "(iiO)", monitor.tool, event, Py_None));
             PyErr_Clear();
         }
-        ask(call("free_tool_id", "(i)", tool));
+        ask(call("free_tool_id", "(i)", monitor.tool));
         PyErr_Clear();
     }
-    tool = -1;
-    Py_CLEAR(monitoring);
+    monitor.tool = -1;
+    Py_CLEAR(monitor.monitoring);
 }
 
 #else
@@ -222,23 +227,27 @@ typedef struct traced_thread {
     Py_tracefunc before; /* NULL: none */
 } traced_thread;
 
+/* A trace function gets the program's object for context. */
 static struct {
-    traced_thread *items; /* owned */
+    traced_thread *threads; /* owned */
     size_t count;
     size_t capacity;
-} threads;
-/* The head of the interpreter's list of threads at the last look. */
-static const PyThreadState *newest;
-/* Starts on new threads; then the program's hook, its self, is called.  Owned; NULL:
- * nothing is watched. */
-static PyObject *hook;
+    /* The head of the interpreter's list of threads at the last look. */
+    const PyThreadState *newest;
+    /* Starts on new threads; then the program's hook, its self, is called.  Owned;
+     * NULL: nothing is watched. */
+    PyObject *hook;
+    /* How often the program replaced memlab's trace function and a newly watched
+     * function restored it.  Lines in between were missed. */
+    size_t replaced;
+} monitor;
 
 static traced_thread *
 thread_of(const PyThreadState *state)
 {
-    for (size_t i = 0; i < threads.count; i++) {
-        if (threads.items[i].id == state->id) {
-            return &threads.items[i];
+    for (size_t i = 0; i < monitor.count; i++) {
+        if (monitor.threads[i].id == state->id) {
+            return &monitor.threads[i];
         }
     }
     return NULL;
@@ -300,10 +309,6 @@ exchange(PyThreadState *state, Py_tracefunc function)
 
 static int trace(PyObject *self, PyFrameObject *frame, int what, PyObject *arg);
 
-/* How often the program replaced memlab's trace function and a newly watched function
- * restored it.  Lines in between were missed. */
-static size_t threads_replaced;
-
 /* Sets memlab's trace function over that of STATE.  0, or -1 with an exception. */
 static int
 install(PyThreadState *state)
@@ -313,12 +318,12 @@ install(PyThreadState *state)
     }
     traced_thread *thread = thread_of(state);
     if (thread == NULL) {
-        if (ml_grow((void **)&threads.items, &threads.capacity, threads.count + 1,
-                    sizeof(*threads.items)) < 0) {
+        if (ml_grow((void **)&monitor.threads, &monitor.capacity, monitor.count + 1,
+                    sizeof(*monitor.threads)) < 0) {
             PyErr_NoMemory();
             return -1;
         }
-        thread = &threads.items[threads.count++];
+        thread = &monitor.threads[monitor.count++];
         thread->id = state->id;
     }
     thread->before = state->c_tracefunc;
@@ -340,11 +345,11 @@ forget_dead_threads(void)
         traced_thread *thread = thread_of(state);
         if (thread != NULL) {
             traced_thread kept = *thread;
-            *thread = threads.items[alive];
-            threads.items[alive++] = kept;
+            *thread = monitor.threads[alive];
+            monitor.threads[alive++] = kept;
         }
     }
-    threads.count = alive;
+    monitor.count = alive;
 }
 
 /* Installs it on new threads.  0, or -1 with an exception. */
@@ -352,7 +357,7 @@ static int
 install_on_new_threads(void)
 {
     forget_dead_threads();
-    newest = first_thread();
+    monitor.newest = first_thread();
     for (PyThreadState *state = first_thread(); state != NULL;
          state = PyThreadState_Next(state)) {
         if (thread_of(state) == NULL && install(state) < 0) {
@@ -366,7 +371,7 @@ static int
 trace(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
 {
     PyThreadState *state = PyThreadState_Get();
-    if (first_thread() != newest) {
+    if (first_thread() != monitor.newest) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
         install_on_new_threads();
@@ -379,7 +384,7 @@ trace(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
     }
     int result = thread->before(self, frame, what, arg);
     /* The call may have set another trace function, or removed memlab's. */
-    if (state->c_tracefunc != trace && hook != NULL) {
+    if (state->c_tracefunc != trace && monitor.hook != NULL) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
         install(state);
@@ -401,7 +406,7 @@ start_thread(PyObject *before, PyObject *args)
     PyObject *settrace = PySys_GetObject("settrace");
     PyObject *result =
         settrace != NULL ? PyObject_CallFunctionObjArgs(settrace, before, NULL) : NULL;
-    if (result == NULL || (hook != NULL && install(state) < 0)) {
+    if (result == NULL || (monitor.hook != NULL && install(state) < 0)) {
         PyErr_Clear();
     }
     Py_XDECREF(result);
@@ -426,11 +431,14 @@ hook_new_threads(void)
         return -1;
     }
     int result = 0;
-    if (hook == NULL) {
+    if (monitor.hook == NULL) {
         PyObject *before = PyObject_GetAttrString(module, hook_name);
-        hook = before != NULL ? PyCFunction_New(&start_thread_def, before) : NULL;
+        monitor.hook =
+            before != NULL ? PyCFunction_New(&start_thread_def, before) : NULL;
         Py_XDECREF(before);
-        result = hook != NULL ? PyObject_SetAttrString(module, hook_name, hook) : -1;
+        result = monitor.hook != NULL
+                     ? PyObject_SetAttrString(module, hook_name, monitor.hook)
+                     : -1;
     }
     Py_DECREF(module);
     return result;
@@ -439,8 +447,8 @@ hook_new_threads(void)
 static void
 unhook_new_threads(void)
 {
-    PyObject *ours = hook;
-    hook = NULL;
+    PyObject *ours = monitor.hook;
+    monitor.hook = NULL;
     PyObject *name = PyUnicode_FromString("threading");
     PyObject *module = name != NULL ? PyImport_GetModule(name) : NULL;
     PyObject *now = module != NULL ? PyObject_GetAttrString(module, hook_name) : NULL;
@@ -457,11 +465,11 @@ unhook_new_threads(void)
 int
 ml_line_monitor_add(PyObject *Py_UNUSED(code), PyObject *Py_UNUSED(error))
 {
-    if (hook == NULL) {
+    if (monitor.hook == NULL) {
         return hook_new_threads() < 0 ? -1 : install_on_new_threads();
     }
     PyThreadState *state = PyThreadState_Get();
-    threads_replaced += thread_of(state) != NULL && state->c_tracefunc != trace;
+    monitor.replaced += thread_of(state) != NULL && state->c_tracefunc != trace;
     return install(state);
 }
 
@@ -473,8 +481,8 @@ ml_line_monitor_remove(PyObject *Py_UNUSED(code))
 void
 ml_line_monitor_end(void)
 {
-    size_t replaced = threads_replaced;
-    threads_replaced = 0;
+    size_t replaced = monitor.replaced;
+    monitor.replaced = 0;
     unhook_new_threads();
     for (PyThreadState *state = first_thread(); state != NULL;
          state = PyThreadState_Next(state)) {
@@ -486,8 +494,8 @@ ml_line_monitor_end(void)
             PyErr_Clear();
         }
     }
-    threads.count = 0;
-    newest = NULL;
+    monitor.count = 0;
+    monitor.newest = NULL;
     if (replaced > 0 &&
         PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
                          "sys.settrace() was called while lines were profiled: on %zu "

@@ -8,9 +8,6 @@
 
 #include "core/record/recorder.h"
 
-/* The recorder's limit. */
-#define SOURCE_MAX 8
-
 typedef struct metering {
     const ml_source *source; /* NULL: the place is free */
     ml_window *window;       /* owned; NULL: not wanted */
@@ -18,7 +15,7 @@ typedef struct metering {
     pid_t process; /* the window's process: a forked child records nothing */
 } metering;
 
-static metering meterings[SOURCE_MAX];
+static metering meterings[ML_SOURCE_MAX];
 
 /* There are slots for all sources; sources are never unregistered. */
 static metering *

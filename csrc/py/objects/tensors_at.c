@@ -39,10 +39,9 @@ take_addresses(PyObject *addresses, ml_addresses *map)
 }
 
 static void
-put_tensor(const ml_addresses *map, PyObject *tensor, int cuda, int device,
-           PyObject *found)
+put_tensor(const ml_tensors *tensors, const ml_addresses *map, PyObject *tensor,
+           int cuda, int device, PyObject *found)
 {
-    const ml_tensors *tensors = ml_tensors_view();
     ml_tensor place;
     if (!tensors->storage(tensor, &place) || (place.cuda != 0) != (cuda != 0) ||
         (cuda != 0 && place.device != device)) {
@@ -56,8 +55,9 @@ put_tensor(const ml_addresses *map, PyObject *tensor, int cuda, int device,
 }
 
 PyObject *
-ml_py_tensors_at(PyObject *Py_UNUSED(module), PyObject *args)
+ml_py_tensors_at(PyObject *module, PyObject *args)
 {
+    const ml_tensors *tensors = ((ml_state *)PyModule_GetState(module))->tensors;
     PyTypeObject *type;
     PyObject *addresses;
     int cuda, device;
@@ -72,10 +72,10 @@ ml_py_tensors_at(PyObject *Py_UNUSED(module), PyObject *args)
         PyList_SET_ITEM(found, i, Py_NewRef(Py_None));
     }
     if (found != NULL && take_addresses(addresses, &map) == 0) {
-        all = ml_tensors_view() != NULL ? ml_collector_find(&type, 1) : PyList_New(0);
+        all = tensors != NULL ? ml_collector_find(&type, 1) : PyList_New(0);
     }
     for (Py_ssize_t i = 0; all != NULL && i < PyList_GET_SIZE(all); i++) {
-        put_tensor(&map, PyList_GET_ITEM(all, i), cuda, device, found);
+        put_tensor(tensors, &map, PyList_GET_ITEM(all, i), cuda, device, found);
     }
     ml_addresses_fini(&map);
     if (all == NULL) {

@@ -1,14 +1,10 @@
 /* Notes steps, phases and marks from Python.  See annotations.h. */
 #include "training/annotations.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "core/record/recorder.h"
 #include "dicts/gpu_dict.h"
-
-/* The last phase's number. */
-static _Atomic uint64_t phase_number;
 
 /* Notes NAME, a str.  If memory is too short to encode the name, the note has none: the
  * event matters more. */
@@ -61,14 +57,14 @@ const char ml_py_begin_phase_doc[] =
     "Raises TypeError where name is no str.";
 
 PyObject *
-ml_py_begin_phase(PyObject *Py_UNUSED(module), PyObject *name)
+ml_py_begin_phase(PyObject *module, PyObject *name)
 {
     if (check_name(name) < 0) {
         return NULL;
     }
     uint64_t number = 0;
     if (ml_recorder_noting()) {
-        number = atomic_fetch_add(&phase_number, 1) + 1;
+        number = ++((ml_state *)PyModule_GetState(module))->phases;
         note_named(ML_NOTE_PHASE_BEGIN, name, number);
     }
     return PyLong_FromUnsignedLongLong(number);

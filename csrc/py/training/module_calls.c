@@ -8,7 +8,6 @@
 #include "core/record/window.h"
 #include "core/stacks/stacks.h"
 #include "frames/frames.h"
-#include "training/modules.h"
 #include "training/owners.h"
 
 /* Most nested calls considered. */
@@ -29,7 +28,7 @@ static struct {
     bool looking;
     unsigned looks;
     uint64_t next; /* time of the next delayed look */
-} the;
+} watched;
 
 static PyObject *alloc_noticing(PyTypeObject *type, Py_ssize_t items);
 
@@ -37,10 +36,10 @@ static PyObject *alloc_noticing(PyTypeObject *type, Py_ssize_t items);
 static void
 settle(void)
 {
-    PyTypeObject *tensor = (PyTypeObject *)the.types.tensor;
-    if (tensor->tp_alloc == the.ordinary || tensor->tp_alloc == alloc_noticing) {
-        bool watched = PyList_GET_SIZE(the.snapshots) > 0;
-        tensor->tp_alloc = watched ? alloc_noticing : the.ordinary;
+    PyTypeObject *tensor = (PyTypeObject *)watched.types.tensor;
+    if (tensor->tp_alloc == watched.ordinary || tensor->tp_alloc == alloc_noticing) {
+        bool notice = PyList_GET_SIZE(watched.snapshots) > 0;
+        tensor->tp_alloc = notice ? alloc_noticing : watched.ordinary;
     }
 }
 
@@ -48,7 +47,7 @@ settle(void)
 static void
 forked(void)
 {
-    the.looking = false;
+    watched.looking = false;
 }
 
 /* The referent of REFERENCE, a new reference; NULL: it is gone. */
@@ -70,12 +69,13 @@ referent(PyObject *reference)
 static PyObject *
 watching(PyObject *forgotten)
 {
-    Py_ssize_t count = the.snapshots != NULL ? PyList_GET_SIZE(the.snapshots) : 0;
+    Py_ssize_t count =
+        watched.snapshots != NULL ? PyList_GET_SIZE(watched.snapshots) : 0;
     PyObject *found = count > 0 ? PyList_New(0) : NULL;
     for (Py_ssize_t i = count; found != NULL && i-- > 0;) {
-        PyObject *snapshot = referent(PyList_GET_ITEM(the.snapshots, i));
+        PyObject *snapshot = referent(PyList_GET_ITEM(watched.snapshots, i));
         if (snapshot == NULL || snapshot == forgotten) {
-            (void)PySequence_DelItem(the.snapshots, i);
+            (void)PySequence_DelItem(watched.snapshots, i);
         }
         else if (PyList_Append(found, snapshot) < 0) {
             Py_CLEAR(found);
@@ -83,7 +83,7 @@ watching(PyObject *forgotten)
         Py_XDECREF(snapshot);
     }
     PyErr_Clear();
-    if (count > 0 && PyList_GET_SIZE(the.snapshots) == 0) {
+    if (count > 0 && PyList_GET_SIZE(watched.snapshots) == 0) {
         settle();
     }
     return found;
@@ -113,14 +113,14 @@ static void
 look_at(PyObject *snapshots)
 {
     uint64_t begun = ml_clock_steady_ns();
-    if (the.looks >= FREE_LOOKS && begun < the.next) {
+    if (watched.looks >= FREE_LOOKS && begun < watched.next) {
         return;
     }
-    the.looks += the.looks < FREE_LOOKS;
+    watched.looks += watched.looks < FREE_LOOKS;
     /* Without memory, the next call tries again. */
-    (void)ml_owners_look(the.module, snapshots, &the.types, false);
+    (void)ml_owners_look(watched.module, snapshots, &watched.types, false);
     uint64_t ended = ml_clock_steady_ns();
-    the.next = ended + REST * (ended - begun);
+    watched.next = ended + REST * (ended - begun);
 }
 
 static void
@@ -139,8 +139,8 @@ look(void)
     if (snapshots != NULL) {
         /* The frame holds these objects. */
         const ml_call *outermost = &calls[count - 1];
-        ml_owners_given(the.module, snapshots, &the.types, outermost->args);
-        ml_owners_given(the.module, snapshots, &the.types, outermost->kwargs);
+        ml_owners_given(watched.module, snapshots, &watched.types, outermost->args);
+        ml_owners_given(watched.module, snapshots, &watched.types, outermost->kwargs);
     }
     Py_XDECREF(snapshots);
     PyErr_Clear();
@@ -149,15 +149,15 @@ look(void)
 static PyObject *
 alloc_noticing(PyTypeObject *type, Py_ssize_t items)
 {
-    if (!the.looking && ml_frames_called()) {
+    if (!watched.looking && ml_frames_called()) {
         PyObject *error, *value, *traceback;
         PyErr_Fetch(&error, &value, &traceback);
-        the.looking = true;
+        watched.looking = true;
         look();
-        the.looking = false;
+        watched.looking = false;
         PyErr_Restore(error, value, traceback);
     }
-    return the.ordinary(type, items);
+    return watched.ordinary(type, items);
 }
 
 /* OBJECT, a module, is dying. */
@@ -166,7 +166,7 @@ end(PyObject *object)
 {
     PyObject *snapshots = watching(NULL);
     if (snapshots != NULL) {
-        ml_owners_dying(the.module, snapshots, &the.types, object);
+        ml_owners_dying(watched.module, snapshots, &watched.types, object);
     }
     Py_XDECREF(snapshots);
 }
@@ -192,27 +192,27 @@ ml_module_calls_watch(PyObject *module, PyObject *args)
                           &types.optimizer)) {
         return NULL;
     }
-    if (the.snapshots == NULL) {
-        the.snapshots = PyList_New(0);
-        if (the.snapshots == NULL) {
+    if (watched.snapshots == NULL) {
+        watched.snapshots = PyList_New(0);
+        if (watched.snapshots == NULL) {
             return NULL;
         }
-        the.module = Py_NewRef(module);
-        the.types = (ml_owner_types){.tensor = Py_NewRef(types.tensor),
-                                     .module = Py_NewRef(types.module),
-                                     .optimizer = Py_NewRef(types.optimizer)};
-        the.ordinary = ((PyTypeObject *)types.tensor)->tp_alloc;
+        watched.module = Py_NewRef(module);
+        watched.types = (ml_owner_types){.tensor = Py_NewRef(types.tensor),
+                                         .module = Py_NewRef(types.module),
+                                         .optimizer = Py_NewRef(types.optimizer)};
+        watched.ordinary = ((PyTypeObject *)types.tensor)->tp_alloc;
         pthread_atfork(NULL, NULL, forked);
-        ml_modules_at_end(end);
+        ((ml_state *)PyModule_GetState(module))->module_died = end;
     }
-    if (PyList_GET_SIZE(the.snapshots) == 0) {
-        ml_owners_begin();
+    if (PyList_GET_SIZE(watched.snapshots) == 0) {
+        ((ml_state *)PyModule_GetState(module))->optimizer_stepped = false;
     }
     static PyMethodDef died = {"snapshot_died", snapshot_died, METH_O, NULL};
     PyObject *callback = PyCFunction_New(&died, NULL);
     PyObject *reference =
         callback != NULL ? PyWeakref_NewRef(snapshot, callback) : NULL;
-    int result = reference != NULL ? PyList_Append(the.snapshots, reference) : -1;
+    int result = reference != NULL ? PyList_Append(watched.snapshots, reference) : -1;
     Py_XDECREF(reference);
     Py_XDECREF(callback);
     if (result < 0) {

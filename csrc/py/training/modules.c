@@ -19,6 +19,7 @@
 #include "core/base/base.h"
 #include "core/record/window.h"
 #include "frames/frames.h"
+#include "objects/addresses.h"
 #include "training/paths.h"
 #include "training/shards.h"
 
@@ -36,52 +37,18 @@ typedef struct root {
 } root;
 
 typedef struct naming {
+    ml_state *state;
     PyTypeObject *type;
     PyObject *key;     /* "_modules" */
     PyObject *owns[2]; /* "_parameters", "_buffers" */
     ml_stacks *stacks;
     ml_paths *paths; /* to be filled */
-    PyObject **seen; /* hash set of borrowed pointers; owned */
-    size_t mask;
-    size_t seen_count;
+    ml_addresses seen;
     bool no_memory; /* for the set: modules missing from it were not looked at */
     char path[PATH_BYTES];
 } naming;
 
 /* ---- a set of modules ---- */
-
-/* The slot of MODULE, or the free one for it. */
-static PyObject **
-place_of(PyObject **seen, size_t mask, PyObject *module)
-{
-    size_t at = ml_hash_u64((uintptr_t)module) & mask;
-
-    while (seen[at] != NULL && seen[at] != module) {
-        at = (at + 1) & mask;
-    }
-    return &seen[at];
-}
-
-/* Makes room for twice as many modules, or for the first; false without memory. */
-static bool
-grow_seen(naming *names)
-{
-    size_t mask = names->seen != NULL ? 2 * names->mask + 1 : 1023;
-    PyObject **seen = ml_alloc_zeroed(mask + 1, sizeof(PyObject *));
-
-    if (seen == NULL) {
-        return false;
-    }
-    for (size_t i = 0; names->seen != NULL && i <= names->mask; i++) {
-        if (names->seen[i] != NULL) {
-            *place_of(seen, mask, names->seen[i]) = names->seen[i];
-        }
-    }
-    ml_free(names->seen);
-    names->seen = seen;
-    names->mask = mask;
-    return true;
-}
 
 /* Whether MODULE was not yet in the set.  The number of modules is unknown beforehand.
  * A module may hold others outside the list of objects: those before gc.freeze(), if
@@ -89,25 +56,9 @@ grow_seen(naming *names)
 static bool
 see(naming *names, PyObject *module)
 {
-    if (names->seen == NULL || 2 * (names->seen_count + 1) > names->mask) {
-        names->no_memory = names->no_memory || !grow_seen(names);
-    }
-    if (names->no_memory) {
-        return false;
-    }
-    PyObject **place = place_of(names->seen, names->mask, module);
-    bool is_new = *place == NULL;
-    *place = module;
-    names->seen_count += is_new;
-    return is_new;
-}
-
-static void
-forget_seen(naming *names)
-{
-    ml_free(names->seen);
-    names->seen = NULL;
-    names->seen_count = 0;
+    int added = ml_addresses_add(&names->seen, (uintptr_t)module, 0);
+    names->no_memory = names->no_memory || added < 0;
+    return added > 0;
 }
 
 /* ---- reading modules ---- */
@@ -319,7 +270,7 @@ name_all(naming *names, PyObject *objects)
     for (size_t i = 0; i < count; i++) {
         holders += roots[i].holds_modules;
     }
-    forget_seen(names);
+    ml_addresses_fini(&names->seen);
     for (size_t i = 0; i < count; i++) {
         bool prefixed = holders > 1 && roots[i].holds_modules;
         see(names, roots[i].module);
@@ -327,7 +278,7 @@ name_all(naming *names, PyObject *objects)
                    0);
     }
     ml_free(roots);
-    ml_shards_note(objects);
+    ml_shards_note(names->state, objects);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
         ml_shards_visit(PyList_GET_ITEM(objects, i), name_shard, names);
     }
@@ -336,42 +287,38 @@ name_all(naming *names, PyObject *objects)
 
 /* ---- watching for their end ---- */
 
-static void (*at_end)(PyObject *object);
-
-void
-ml_modules_at_end(void (*told)(PyObject *object))
-{
-    at_end = told;
-}
-
-/* SELF is (dict of watched modules, address). */
+/* SELF is (memlab._core, address). */
 static PyObject *
 module_died(PyObject *self, PyObject *Py_UNUSED(reference))
 {
+    const ml_state *state = PyModule_GetState(PyTuple_GET_ITEM(self, 0));
     PyObject *address = PyTuple_GET_ITEM(self, 1);
 
     /* References are cleared before a dying object loses its contents. */
-    if (at_end != NULL) {
-        at_end(PyLong_AsVoidPtr(address));
+    if (state->module_died != NULL) {
+        state->module_died(PyLong_AsVoidPtr(address));
     }
     ml_stacks_forget_object(ml_recorder_stacks(),
                             (uint64_t)(uintptr_t)PyLong_AsVoidPtr(address));
-    if (PyDict_DelItem(PyTuple_GET_ITEM(self, 0), address) < 0) {
+    /* NULL: the program's end has cleared memlab._core. */
+    if (state->watched_modules != NULL &&
+        PyDict_DelItem(state->watched_modules, address) < 0) {
         PyErr_Clear();
     }
     Py_RETURN_NONE;
 }
 
 static int
-watch(PyObject *watched, PyObject *module)
+watch(PyObject *core, PyObject *module)
 {
+    PyObject *watched = ((ml_state *)PyModule_GetState(core))->watched_modules;
     static PyMethodDef died = {"module_died", module_died, METH_O, NULL};
     PyObject *self = NULL, *callback = NULL, *reference = NULL;
     PyObject *address = PyLong_FromVoidPtr(module);
     int result = address != NULL ? PyDict_Contains(watched, address) : -1;
 
     if (result == 0) {
-        self = PyTuple_Pack(2, watched, address);
+        self = PyTuple_Pack(2, core, address);
         callback = self != NULL ? PyCFunction_New(&died, self) : NULL;
         reference = callback != NULL ? PyWeakref_NewRef(module, callback) : NULL;
         result = reference != NULL ? PyDict_SetItem(watched, address, reference) : -1;
@@ -411,12 +358,13 @@ ml_modules_name(PyObject *module, PyObject *objects, PyObject *module_type)
         return -1;
     }
     follow_calls(module_type);
+    names->state = state;
     names->type = (PyTypeObject *)module_type;
     names->stacks = ml_recorder_stacks();
     names->key = PyUnicode_InternFromString("_modules");
     names->owns[0] = PyUnicode_InternFromString("_parameters");
     names->owns[1] = PyUnicode_InternFromString("_buffers");
-    names->paths = ml_paths_begin(module_type);
+    names->paths = ml_paths_begin(state->tensors, module_type);
     if (names->key != NULL && names->owns[0] != NULL && names->owns[1] != NULL) {
         int collecting = PyGC_Disable();
         result = names->paths != NULL ? name_all(names, objects) : -1;
@@ -431,13 +379,13 @@ ml_modules_name(PyObject *module, PyObject *objects, PyObject *module_type)
     for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(objects); i++) {
         PyObject *object = PyList_GET_ITEM(objects, i);
         if (is_module(names, object)) {
-            result = watch(state->watched_modules, object);
+            result = watch(module, object);
         }
     }
     Py_XDECREF(names->key);
     Py_XDECREF(names->owns[0]);
     Py_XDECREF(names->owns[1]);
-    ml_free(names->seen);
+    ml_addresses_fini(&names->seen);
     ml_free(names);
     return result;
 }

@@ -10,11 +10,9 @@
 
 /* Names the modules among OBJECTS, a list that keeps them alive, with their parameters
  * and buffers (paths.h), including those kept by units among them (shards.h).  Follows
- * calls through MODULE_TYPE.  0, or -1 with an exception. */
+ * calls through MODULE_TYPE.  From now on, ml_state.module_died is told as one of them
+ * dies: the object still has its attributes, but may have no references.  0, or -1 with
+ * an exception. */
 int ml_modules_name(PyObject *module, PyObject *objects, PyObject *module_type);
-
-/* Calls TOLD with each named module as it dies.  The object still has its attributes;
- * it may have no references. */
-void ml_modules_at_end(void (*told)(PyObject *object));
 
 #endif

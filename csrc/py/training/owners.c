@@ -9,9 +9,6 @@
 #include "training/shards.h"
 #include "training/tags.h"
 
-/* An optimizer has stepped since the first of the recordings began. */
-static bool stepped;
-
 /* An exception from another library's object does not concern the program.  An
  * interrupt does: it returns at the next bytecode. */
 static void
@@ -68,7 +65,7 @@ tag_module(ml_tagging *to, PyObject *object)
     while (parameters != NULL && PyDict_Next(parameters, &position, &name, &tensor)) {
         /* The unit knows which memory is a piece and which was gathered.  A result
          * lives for one call, as with torch.func.functional_call. */
-        if (!ml_shards_keep(object, name) &&
+        if (!ml_shards_keep(to->state, object, name) &&
             !ml_tag_has_flag(to, tensor, ML_TENSOR_RESULT)) {
             ml_tag_parameter(to, tensor);
         }
@@ -156,9 +153,10 @@ begin_tagging(PyObject *module, PyObject *snapshot, PyObject *tensor_type,
         PyErr_SetString(PyExc_TypeError, "the tensor type must be a type");
         return false;
     }
-    *to = (ml_tagging){.shared = ml_snapshot_share(snapshot),
+    *to = (ml_tagging){.state = state,
+                       .shared = ml_snapshot_share(snapshot),
                        .tensor_type = tensor_type,
-                       .tensors = ml_tensors_view(),
+                       .tensors = state->tensors,
                        .cpu = ml_snapshot_is_cpu(snapshot),
                        .paths = state->paths};
     return true;
@@ -198,7 +196,7 @@ meet_strangers(PyObject *module, ml_tagging *to, PyObject *optimizer)
     PyObject *modules = find_owners(type, NULL);
     int result = modules != NULL ? ml_modules_name(module, modules, type) : -1;
     Py_XDECREF(modules);
-    to->paths = ((ml_state *)PyModule_GetState(module))->paths;
+    to->paths = to->state->paths;
     if (result == 0) {
         int collecting = PyGC_Disable();
         visit_groups(to, optimizer, add_stranger);
@@ -242,7 +240,7 @@ ml_owners_look(PyObject *module, PyObject *snapshots, const ml_owner_types *type
             Py_CLEAR(owners);
             break;
         }
-        to.steps = !last && stepped;
+        to.steps = !last && to.state->optimizer_stepped;
         if (can_tag(&to)) {
             tag_owners(&to, owners, types);
         }
@@ -284,12 +282,6 @@ ml_owners_scan(PyObject *module, PyObject *args)
 }
 
 /* ---- while a module is called, and as it dies ---- */
-
-void
-ml_owners_begin(void)
-{
-    stepped = false;
-}
 
 bool
 ml_owners_may_own(PyObject *object)
@@ -424,7 +416,7 @@ ml_owners_dying(PyObject *module, PyObject *snapshots, const ml_owner_types *typ
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(snapshots); i++) {
         ml_tagging to;
         if (begin_tagging(module, PyList_GET_ITEM(snapshots, i), types->tensor, &to)) {
-            to.steps = stepped;
+            to.steps = to.state->optimizer_stepped;
             if (can_tag(&to) && ml_is_instance(object, types->module)) {
                 tag_module(&to, object);
             }
@@ -452,7 +444,7 @@ ml_owners_step(PyObject *module, PyObject *args)
         return NULL;
     }
     if (can_tag(&to)) {
-        stepped = true;
+        to.state->optimizer_stepped = true;
         if (after) {
             tag_state(&to, optimizer);
         }

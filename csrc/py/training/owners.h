@@ -19,8 +19,6 @@ typedef struct ml_owner_types {
     PyObject *optimizer;
 } ml_owner_types;
 
-/* The first recording that looks during module calls begins. */
-void ml_owners_begin(void);
 /* SNAPSHOTS: a list of MemorySnapshots that keeps them alive.  Tags gradients too.  But
  * a look that is not the LAST leaves them to optimizers' steps, if there were any,
  * which tell the gradients they read.  Returns the number of tagged tensors, or -1 with

@@ -31,7 +31,7 @@ struct ml_paths {
 };
 
 ml_paths *
-ml_paths_begin(PyObject *module_type)
+ml_paths_begin(const ml_tensors *tensors, PyObject *module_type)
 {
     ml_paths *paths = ml_alloc_zeroed(1, sizeof(*paths));
     if (paths == NULL) {
@@ -43,7 +43,7 @@ ml_paths_begin(PyObject *module_type)
         ml_free(paths);
         return NULL;
     }
-    paths->tensors = ml_tensors_view();
+    paths->tensors = tensors;
     paths->module_type = Py_NewRef(module_type);
     return paths;
 }

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "state.h"
+#include "objects/tensors.h"
 
 typedef struct ml_paths ml_paths;
 
@@ -21,8 +21,9 @@ typedef struct ml_path {
     uint32_t slot;   /* for ml_paths_state */
 } ml_path;
 
-/* An empty map that recognises modules by MODULE_TYPE; NULL without memory. */
-ml_paths *ml_paths_begin(PyObject *module_type);
+/* An empty map of TENSORS, the bridge's view (NULL: none), that recognises modules by
+ * MODULE_TYPE; NULL without memory. */
+ml_paths *ml_paths_begin(const ml_tensors *tensors, PyObject *module_type);
 /* The first module that has TENSOR names it, as in named_parameters(); NAME is its key
  * there.  MODULE 0: no module has it.  No garbage collection may run meanwhile. */
 void ml_paths_add(ml_paths *paths, PyObject *tensor, uint32_t module, PyObject *name);

@@ -14,9 +14,6 @@ static const struct {
     {"torch.distributed.fsdp._flat_param", "FlatParamHandle"},
 };
 
-/* One for the process: parameters kept by units, by module and name. */
-static ml_addresses kept;
-
 static PyTypeObject *
 unit_type(size_t index)
 {
@@ -108,12 +105,12 @@ visit_views(PyObject *infos, PyObject *originals, ml_shard_visitor visit, void *
 static void
 visit_handle(PyObject *handle, ml_shard_visitor visit, void *context)
 {
-    static PyObject *name; /* for ever */
     PyObject *flat = own(handle, "flat_param");
     PyObject *module = own(handle, "_fully_sharded_module");
-    name = name != NULL ? name : PyUnicode_InternFromString("_flat_param");
+    PyObject *name = PyUnicode_InternFromString("_flat_param");
     if (flat == NULL || module == NULL || name == NULL) {
         PyErr_Clear();
+        Py_XDECREF(name);
         return;
     }
     PyObject *local = own(flat, "_local_shard"); /* none before the first forward */
@@ -121,6 +118,7 @@ visit_handle(PyObject *handle, ml_shard_visitor visit, void *context)
                                .name = name,
                                .tensor = local != NULL ? local : flat,
                                .owner = flat});
+    Py_DECREF(name);
     visit_views(own(flat, "_param_infos"), own(flat, "_params"), visit, context);
     visit_views(own(flat, "_shared_param_infos"), own(flat, "_shared_params"), visit,
                 context);
@@ -148,22 +146,35 @@ key_of(PyObject *module, PyObject *name)
 }
 
 static void
-keep(void *Py_UNUSED(context), const ml_shard *shard)
+keep(void *context, const ml_shard *shard)
 {
-    (void)ml_addresses_add(&kept, key_of(shard->module, shard->name), 0);
+    (void)ml_addresses_add(context, key_of(shard->module, shard->name), 0);
 }
 
 void
-ml_shards_note(PyObject *objects)
+ml_shards_note(ml_state *state, PyObject *objects)
 {
-    ml_addresses_fini(&kept);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
-        ml_shards_visit(PyList_GET_ITEM(objects, i), keep, NULL);
+    ml_shards_forget(state);
+    ml_addresses *kept = ml_alloc_zeroed(1, sizeof(*kept));
+    for (Py_ssize_t i = 0; kept != NULL && i < PyList_GET_SIZE(objects); i++) {
+        ml_shards_visit(PyList_GET_ITEM(objects, i), keep, kept);
+    }
+    state->shards = kept;
+}
+
+void
+ml_shards_forget(ml_state *state)
+{
+    if (state->shards != NULL) {
+        ml_addresses_fini(state->shards);
+        ml_free(state->shards);
+        state->shards = NULL;
     }
 }
 
 bool
-ml_shards_keep(PyObject *module, PyObject *name)
+ml_shards_keep(const ml_state *state, PyObject *module, PyObject *name)
 {
-    return kept.count != 0 && ml_addresses_find(&kept, key_of(module, name)) != NULL;
+    return state->shards != NULL && state->shards->count != 0 &&
+           ml_addresses_find(state->shards, key_of(module, name)) != NULL;
 }

@@ -32,9 +32,11 @@ size_t ml_shards_types(PyTypeObject *types[ML_SHARD_TYPES]);
 /* Visits the parameters of OBJECT, if it is a unit.  Raises nothing. */
 void ml_shards_visit(PyObject *object, ml_shard_visitor visit, void *context);
 
-/* Records the parameters of the units among OBJECTS, a list; without memory, fewer. */
-void ml_shards_note(PyObject *objects);
-/* Whether a unit keeps the parameter NAME of MODULE, which may be dying. */
-bool ml_shards_keep(PyObject *module, PyObject *name);
+/* Records in STATE the parameters of the units among OBJECTS, a list, in place of those
+ * before; without memory, fewer. */
+void ml_shards_note(ml_state *state, PyObject *objects);
+void ml_shards_forget(ml_state *state);
+/* Whether a recorded unit keeps the parameter NAME of MODULE, which may be dying. */
+bool ml_shards_keep(const ml_state *state, PyObject *module, PyObject *name);
 
 #endif

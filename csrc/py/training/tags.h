@@ -12,6 +12,7 @@
 #include "training/snapshot_type.h"
 
 typedef struct ml_tagging {
+    ml_state *state;           /* of memlab._core */
     ml_shared_window *shared;  /* to be dropped; NULL: not recording */
     PyObject *tensor_type;     /* borrowed */
     const ml_tensors *tensors; /* the bridge's; NULL: there are none */

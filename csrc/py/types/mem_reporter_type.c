@@ -466,9 +466,10 @@ reporter_watch_optimizer(PyObject *op, PyObject *optimizer)
 static PyObject *
 reporter_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
-    const ml_tensors *tensors = ml_tensors_view();
+    ml_state *state = ml_state_of(type);
+    const ml_tensors *tensors = state->tensors;
     if (tensors == NULL) {
-        return ml_py_raise(ml_state_of(type), ML_ESTATE,
+        return ml_py_raise(state, ML_ESTATE,
                            "no torch bridge is loaded, and there are no tensors to "
                            "look at; use memlab.MemReporter");
     }

@@ -96,7 +96,7 @@ script_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, ":Script", keywords)) {
         return NULL;
     }
-    int result = ml_script_register(ml_recorder_add_source, ml_recorder_record);
+    int result = ml_script_register();
     if (result < 0) {
         return ml_py_raise(ml_state_of(type), result, NULL);
     }

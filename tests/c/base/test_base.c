@@ -178,6 +178,39 @@ test_hash_depends_on_every_byte(void)
     }
 }
 
+/* One of each length, both ends of it, and a lone surrogate. */
+static void
+test_utf8_both_ways(void)
+{
+    static const unsigned characters[] = {0x00,   0x7f,   0x80,    0x7ff,   0x800,
+                                          0xd800, 0xffff, 0x10000, 0x10ffff};
+    static const size_t lengths[] = {1, 1, 2, 2, 3, 3, 3, 4, 4};
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        char bytes[ML_UTF8_MAX];
+        unsigned back;
+        CHECK_UINT(ml_utf8_encode(bytes, characters[i]), lengths[i]);
+        CHECK_UINT(ml_utf8_decode((unsigned char *)bytes, lengths[i], &back),
+                   lengths[i]);
+        CHECK_UINT(back, characters[i]);
+    }
+    char euro[ML_UTF8_MAX];
+    CHECK_UINT(ml_utf8_encode(euro, 0x20ac), 3);
+    CHECK_TEXT(euro, 3, "\xe2\x82\xac");
+}
+
+/* In every array of 0 to 9 items that hold up to some index. */
+static void
+test_search_finds_the_first_that_does_not_hold(void)
+{
+    for (size_t count = 0; count < 10; count++) {
+        for (size_t holds = 0; holds <= count; holds++) {
+            size_t at;
+            ML_SEARCH(at, count, at < holds);
+            CHECK_UINT(at, holds);
+        }
+    }
+}
+
 int
 main(void)
 {
@@ -190,5 +223,7 @@ main(void)
     RUN(test_intern);
     RUN(test_intern_without_memory);
     RUN(test_hash_depends_on_every_byte);
+    RUN(test_utf8_both_ways);
+    RUN(test_search_finds_the_first_that_does_not_hold);
     return TEST_RESULT();
 }

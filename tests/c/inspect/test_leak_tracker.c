@@ -90,7 +90,7 @@ static void
 set_up(fixture *f)
 {
     ml_recorder_init(walk_stack);
-    ml_script_register(ml_recorder_add_source, ml_recorder_record);
+    ml_script_register();
     ml_script_reset(NULL);
     emit(ML_ACTION_SEGMENT_ALLOC, BASE, 20 * MIB);
     start(f, ml_recorder_source("script"), 1000);

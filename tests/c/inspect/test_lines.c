@@ -356,7 +356,7 @@ int
 main(void)
 {
     ml_recorder_init(walk);
-    ml_script_register(ml_recorder_add_source, ml_recorder_record);
+    ml_script_register();
     RUN(test_every_count_of_a_split_block);
     RUN(test_laps_run_out_and_come_back);
     RUN(test_a_caller_has_the_peak_of_what_it_calls);

@@ -255,7 +255,7 @@ int
 main(void)
 {
     ml_recorder_init(walk);
-    ml_script_register(ml_recorder_add_source, ml_recorder_record);
+    ml_script_register();
     RUN(test_random_programs_against_a_model);
     return TEST_RESULT();
 }

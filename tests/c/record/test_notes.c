@@ -316,8 +316,7 @@ test_every_allocation_may_fail(void)
 int
 main(void)
 {
-    if (ml_recorder_init(NULL) != 0 ||
-        ml_script_register(ml_recorder_add_source, ml_recorder_record) != 0) {
+    if (ml_recorder_init(NULL) != 0 || ml_script_register() != 0) {
         return 1;
     }
     RUN(test_notes_keep_time_and_name);

@@ -12,6 +12,7 @@
 #include "record/recorder.h"
 #include "record/script.h"
 #include "record/window.h"
+#include "afresh.h"
 #include "test.h"
 #include "plain_events.h"
 
@@ -543,8 +544,7 @@ test_forked_children_read_totals_of_one_instant(void)
 static int
 begin(void)
 {
-    return ml_recorder_init(walk) != 0 ||
-           ml_script_register(ml_recorder_add_source, ml_recorder_record) != 0;
+    return ml_recorder_init(walk) != 0 || ml_script_register() != 0;
 }
 
 int

@@ -6,6 +6,7 @@
 #include "record/recorder.h"
 #include "record/script.h"
 #include "record/window.h"
+#include "afresh.h"
 #include "test.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -61,8 +62,7 @@ static int
 begin(void)
 {
     ml_recorder_set_forward(read_forward);
-    return ml_recorder_init(NULL) != 0 ||
-           ml_script_register(ml_recorder_add_source, ml_recorder_record) != 0;
+    return ml_recorder_init(NULL) != 0 || ml_script_register() != 0;
 }
 
 int

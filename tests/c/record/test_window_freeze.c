@@ -9,6 +9,7 @@
 #include "record/recorder.h"
 #include "record/window.h"
 #include "source_samples.h"
+#include "afresh.h"
 #include "test.h"
 #include "plain_events.h"
 

@@ -129,8 +129,7 @@ test_they_are_said_and_counted(void)
 int
 main(void)
 {
-    if (ml_recorder_init(sample_walk) < 0 ||
-        ml_script_register(ml_recorder_add_source, ml_recorder_record) < 0) {
+    if (ml_recorder_init(sample_walk) < 0 || ml_script_register() < 0) {
         return 1;
     }
     RUN(test_they_are_said_and_counted);

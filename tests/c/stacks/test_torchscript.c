@@ -34,17 +34,15 @@ extend(ml_stacks *stacks, uint32_t parent, size_t count)
     flags = 0;
     running = two;
     running_count = count;
-    return ml_torchscript_extend(stacks, parent, &flags);
+    return ml_torchscript_extend(stacks, parent, tell_running, &flags);
 }
 
 static void
-test_nothing_is_asked_before_the_first_program(void)
+test_a_thread_that_runs_none(void)
 {
     ml_stacks *stacks;
     CHECK_INT(ml_stacks_new(&stacks, NULL), 0);
     uint32_t python = add(stacks, 0, 0x1000, 0, "module");
-    CHECK_UINT(extend(stacks, python, 2), python);
-    ml_torchscript_begun(tell_running);
     CHECK_UINT(extend(stacks, python, 0), python);
     CHECK(extend(stacks, python, 2) != python);
     CHECK_UINT(extend(stacks, ML_STACK_LOST, 0), ML_STACK_LOST);
@@ -57,7 +55,6 @@ test_frames_are_known_by_their_texts(void)
     ml_stacks *stacks;
     ml_recording *recording;
     CHECK_INT(ml_stacks_new(&stacks, NULL), 0);
-    ml_torchscript_begun(tell_running);
     uint32_t python = add(stacks, 0, 0x1000, 0, "module");
     uint32_t inner = extend(stacks, python, 2);
     uint32_t outer = extend(stacks, python, 1);
@@ -87,7 +84,6 @@ test_a_table_that_is_full_is_told(void)
         .nodes = 2, .codes = 8, .strings = 16, .objects = 1, .text_bytes = 1 << 12};
     ml_stacks *stacks;
     CHECK_INT(ml_stacks_new(&stacks, &limits), 0);
-    ml_torchscript_begun(tell_running);
     uint32_t python = add(stacks, 0, 0x1000, 0, "module");
     CHECK(extend(stacks, python, 1) != ML_STACK_LOST);
     CHECK_UINT(flags, 0);
@@ -137,7 +133,6 @@ test_among_native_frames(void)
         {NULL, "alloc:0 alloc:0 <forward op>:0 outer:5 step:11 module:10"},
     };
     ml_symbolizer symbolizer = {.symbolize = name_pcs};
-    ml_torchscript_begun(tell_running);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         ml_stacks *stacks;
         ml_recording *recording;
@@ -165,7 +160,7 @@ test_among_native_frames(void)
 int
 main(void)
 {
-    RUN(test_nothing_is_asked_before_the_first_program);
+    RUN(test_a_thread_that_runs_none);
     RUN(test_frames_are_known_by_their_texts);
     RUN(test_a_table_that_is_full_is_told);
     RUN(test_among_native_frames);

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static int test_passed;
 static int test_failed;
@@ -105,31 +103,6 @@ static int test_broken; /* of the running test */
         } \
         else { \
             test_passed++; \
-        } \
-    } while (0)
-
-/* The same in a process of its own, where BEGIN returned 0 first: the core's process-wide
- * state is as in a program that has just begun, and nobody sees what becomes of it.  The
- * tests' own process may not have begun a recorder, whose forked children record less, or
- * a thread.  In gdb: `set follow-fork-mode child`. */
-#define RUN_AFRESH(begin, test) \
-    do { \
-        fflush(NULL); \
-        pid_t child_ = fork(); \
-        if (child_ == 0) { \
-            test_broken = begin() != 0; \
-            if (!test_broken) { \
-                test(); \
-            } \
-            exit(test_broken); \
-        } \
-        int status_ = -1; \
-        if (child_ > 0 && waitpid(child_, &status_, 0) == child_ && status_ == 0) { \
-            test_passed++; \
-        } \
-        else { \
-            fprintf(stderr, "FAILED %s, wait status %d\n", #test, status_); \
-            test_failed++; \
         } \
     } while (0)
 

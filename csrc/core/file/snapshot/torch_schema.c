@@ -180,20 +180,10 @@ find_births(device_walk *walk)
 static uint32_t
 forward_at(const device_walk *walk, uint64_t addr)
 {
-    size_t low = 0;
-    size_t high = walk->birth_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (walk->births[middle].addr <= addr) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
-    return low != 0 && walk->births[low - 1].addr == addr
-               ? walk->births[low - 1].forward
-               : 0;
+    size_t at;
+    ML_SEARCH(at, walk->birth_count, walk->births[at].addr <= addr);
+    return at != 0 && walk->births[at - 1].addr == addr ? walk->births[at - 1].forward
+                                                        : 0;
 }
 
 static void

@@ -45,13 +45,11 @@ shown(unsigned c)
     return no_text || is_steering(c) ? REPLACEMENT : c;
 }
 
-/* C has three bytes in UTF-8, as all replacement characters have. */
 static void
-put_three(ml_buffer *out, unsigned c)
+put_character(ml_buffer *out, unsigned c)
 {
-    char bytes[3] = {(char)(0xe0u | c >> 12), (char)(0x80u | (c >> 6 & 0x3fu)),
-                     (char)(0x80u | (c & 0x3fu))};
-    ml_buffer_append(out, bytes, sizeof(bytes));
+    char bytes[ML_UTF8_MAX];
+    ml_buffer_append(out, bytes, ml_utf8_encode(bytes, c));
 }
 
 static const char *
@@ -104,7 +102,7 @@ ml_markup_text(ml_buffer *out, const char *bytes, size_t length)
             ml_markup(out, instead);
         }
         else {
-            put_three(out, shown(c));
+            put_character(out, shown(c));
         }
         at += step;
         done = at;

@@ -264,7 +264,7 @@ static const ml_source *
 script(void)
 {
     ml_recorder_init(NULL);
-    ml_script_register(ml_recorder_add_source, ml_recorder_record);
+    ml_script_register();
     ml_script_reset(NULL);
     emit(0, ML_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
     emit(0, ML_ACTION_ALLOC, BASE, 512);

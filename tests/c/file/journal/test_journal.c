@@ -488,8 +488,7 @@ test_frames_are_asked_for_while_compiled_code_is_learnt(void)
 int
 main(void)
 {
-    if (ml_recorder_init(sample_walk) < 0 ||
-        ml_script_register(ml_recorder_add_source, ml_recorder_record) < 0) {
+    if (ml_recorder_init(sample_walk) < 0 || ml_script_register() < 0) {
         return 1;
     }
     RUN(test_what_was_recorded_is_read_back);

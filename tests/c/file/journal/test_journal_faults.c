@@ -304,8 +304,7 @@ test_other_bus_errors_are_passed_on(void)
 int
 main(void)
 {
-    if (ml_recorder_init(sample_walk) < 0 ||
-        ml_script_register(ml_recorder_add_source, ml_recorder_record) < 0) {
+    if (ml_recorder_init(sample_walk) < 0 || ml_script_register() < 0) {
         return 1;
     }
     RUN(test_a_full_disk);

@@ -139,8 +139,7 @@ test_owners_told_once_are_those_told_at_every_step(void)
 int
 main(void)
 {
-    if (ml_recorder_init(sample_walk) < 0 ||
-        ml_script_register(ml_recorder_add_source, ml_recorder_record) < 0) {
+    if (ml_recorder_init(sample_walk) < 0 || ml_script_register() < 0) {
         return 1;
     }
     RUN(test_owners_told_once_are_those_told_at_every_step);

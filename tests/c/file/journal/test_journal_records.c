@@ -246,8 +246,7 @@ test_a_file_begun_while_threads_record(void)
 int
 main(void)
 {
-    if (ml_recorder_init(sample_walk) < 0 ||
-        ml_script_register(ml_recorder_add_source, ml_recorder_record) < 0 ||
+    if (ml_recorder_init(sample_walk) < 0 || ml_script_register() < 0 ||
         ml_recorder_add_source(&loose) < 0) {
         return 1;
     }

@@ -11,6 +11,7 @@
 #include "journal_samples.h"
 #include "record/window.h"
 #include "source_samples.h"
+#include "afresh.h"
 #include "test.h"
 #include "plain_events.h"
 
@@ -475,8 +476,7 @@ test_a_child_records_nothing_that_its_parent_has(void)
 static int
 begin(void)
 {
-    return ml_recorder_init(sample_walk) < 0 ||
-           ml_script_register(ml_recorder_add_source, ml_recorder_record) < 0 ||
+    return ml_recorder_init(sample_walk) < 0 || ml_script_register() < 0 ||
            ml_recorder_add_source(&waiting) < 0 || ml_recorder_add_source(&unused) < 0;
 }
 

@@ -228,8 +228,7 @@ test_the_limit_is_never_passed(void)
 int
 main(void)
 {
-    if (ml_recorder_init(sample_walk) < 0 ||
-        ml_script_register(ml_recorder_add_source, ml_recorder_record) < 0) {
+    if (ml_recorder_init(sample_walk) < 0 || ml_script_register() < 0) {
         return 1;
     }
     RUN(test_what_held_holds);
