@@ -87,6 +87,15 @@ const memlabBands = (() => {
     return Math.min(BUCKETS - 1, Math.floor(Math.log2(area) * BUCKETS_AN_OCTAVE));
   }
 
+  /* What ends before the first of these events or begins at the second is in no column:
+   * most of what a chunk holds, where a range is short. */
+  function eventsWithin(range, { begin, width, complete }) {
+    if (range.axis !== "time") {
+      return [range.x0, range.x1];
+    }
+    return complete ? [begin[0], begin[width - 1]] : [-Infinity, Infinity];
+  }
+
   /* At most LIMIT allocations, those that take most pixels of the range; ROWS_A_BYTE
    * says how high they are.  By their ids: { count, of (how many there were to
    * choose from), whole (nothing is on its way), id, start, requested, bytes, group,
@@ -100,11 +109,13 @@ const memlabBands = (() => {
     const scale = width / (range.x1 - range.x0);
     const place = byTime ? (event) => memlabColumns.columnOf(columns, event)
       : (event) => (event - range.x0) * scale;
+    const [low, high] = eventsWithin(range, columns);
     scratch.count = 0;
     tables.forEach(({ rows, from, below }, t) => {
       const { start, requested, bytes, count } = rows;
       for (let r = from; r < count; r++) {
-        if (bytes[r] < leastBytes || requested[r] - start[r] >= below) {
+        if (bytes[r] < leastBytes || requested[r] < low || start[r] >= high
+            || requested[r] - start[r] >= below) {
           continue;
         }
         const left = Math.max(0, place(start[r]));
