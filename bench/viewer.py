@@ -11,9 +11,15 @@ it is where there is no GPU (with --use-angle=swiftshader it would emulate one, 
 processor time a frame whatever is drawn); script: what the timeline's own drawing takes of
 one; cpu: what all of Chromium's processes together take for one, which other work on the
 machine changes least.
+
+    python bench/viewer.py /tmp/long.html --calls 8
+
+counts instead: the functions that a frame calls most often, and how often.  No other work
+on the machine changes that.
 """
 
 import argparse
+import collections
 import datetime
 import json
 import os
@@ -26,6 +32,8 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 ARGUMENTS = ("--no-sandbox", "--disable-gpu")
+# A function that was optimised, or that another one took in, counts no calls.
+UNOPTIMISED = "--js-flags=--no-opt --no-maglev"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 120
 
@@ -118,7 +126,8 @@ def summary(values):
     }
 
 
-def measure(browser, path, frames):
+def opened(browser, path):
+    """A page that has drawn its timeline, and what it took."""
     page = browser.new_page(viewport={"width": 1280, "height": 720})
     page.goto(Path(path).resolve().as_uri(), wait_until="commit")
     wait(page, "() => document.documentElement.dataset.ready === '1'")
@@ -134,6 +143,11 @@ def measure(browser, path, frames):
     result["all_ms"] = page.evaluate(
         "() => performance.getEntriesByType('navigation')[0].domComplete"
     )
+    return page, result
+
+
+def measure(browser, path, frames):
+    page, result = opened(browser, path)
     result["scenes"] = {}
     for name, (share, move) in SCENES.items():
         page.evaluate(SCENE, share)
@@ -151,15 +165,45 @@ def measure(browser, path, frames):
     return result
 
 
+def count_calls(browser, path, frames, most):
+    """Per scene, [(calls a frame, function)] of the MOST that are called most often."""
+    page, _ = opened(browser, path)
+    session = page.context.new_cdp_session(page)
+    session.send("Profiler.enable")
+    counted = {}
+    for name, (share, move) in SCENES.items():
+        page.evaluate(SCENE, share)
+        session.send("Profiler.startPreciseCoverage", {"callCount": True})
+        page.evaluate(FRAMES, {"move": move, "frames": frames})
+        scripts = session.send("Profiler.takePreciseCoverage")["result"]
+        session.send("Profiler.stopPreciseCoverage")
+        calls = collections.Counter()
+        for function in (f for script in scripts for f in script["functions"]):
+            calls[function["functionName"]] += function["ranges"][0]["count"] / frames
+        del calls[""]
+        counted[name] = calls.most_common(most)
+    page.close()
+    return counted
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("page")
     parser.add_argument("--frames", type=int, default=240)
     parser.add_argument("--json")
+    parser.add_argument("--calls", type=int, metavar="N", help="count calls of N functions")
     options = parser.parse_args()
     path = next(filter(None, map(shutil.which, CHROMIUM)))
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        arguments = [*ARGUMENTS, UNOPTIMISED] if options.calls else ARGUMENTS
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        if options.calls:
+            counted = count_calls(browser, options.page, options.frames, options.calls)
+            browser.close()
+            for name, calls in counted.items():
+                print(name)
+                print(*(f"{count:12,.0f}  {of}" for of, count in calls), sep="\n")
+            return
         result = {
             "date": datetime.date.today().isoformat(),
             "browser": f"Chromium {browser.version}, {' '.join(ARGUMENTS[1:])}",

@@ -75,7 +75,8 @@ def _meant(word):
 
 def parse(argv):
     """The options of ARGV, a list of str; .command is the name of its command."""
-    word = argv[0] if argv else "-"
+    argv = argv or ["--help"]
+    word = argv[0]
     if not word.startswith("-") and word not in _COMMANDS:
         print(_meant(word), file=sys.stderr)
         sys.exit(2)

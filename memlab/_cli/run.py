@@ -37,10 +37,10 @@ def add_recording(command):
     part = command.add_mutually_exclusive_group()
     part.add_argument(
         "--max-file-bytes",
-        type=kinds.count,
-        default=16 << 30,
-        metavar="N",
-        help="size limit of the .mlab file, which keeps every event "
+        type=kinds.memory,
+        default="16GiB",
+        metavar="SIZE",
+        help="limit of the .mlab file, which keeps every event, such as 4GiB "
         "(default: %(default)s)",
     )
     part.add_argument(

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 
 from memlab._files.merged import merge
-from memlab._report.answer import Answer, listed
+from memlab._report.answer import Answer
+from memlab._report.parts import Heading, Listing, Table
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from memlab._answers import MergedRanks
     from memlab._core import Recording
+    from memlab._report.parts import Part
 
 __all__ = ["merge", "ranks"]
 
@@ -77,7 +79,7 @@ def ranks(recording: Recording) -> MergedRanks:
         "worst": worst["rank"] if worst else None,
         "compared_to": difference,
     }
-    return Answer(answer, lambda answer: listed(text(recording, answer)))  # type: ignore[return-value]
+    return Answer(answer, lambda answer: _sections(recording, answer))  # type: ignore[return-value]
 
 
 # ---- Words ----
@@ -188,20 +190,22 @@ def _why(answer):
     if not whole and not difference["by_line"]:
         ranks = sum(row["device"] is not None for row in answer["ranks"])
         if ranks == 2:
-            yield f"All ranks peak at {peak}, and with the same memory."
+            yield Heading(f"All ranks peak at {peak}, and with the same memory.")
         else:
-            yield (
+            yield Heading(
                 f"{_name(worst)} peaks at {peak}, and with the same memory as "
                 f"{_name(other)}, the one in the middle."
             )
         return
     if whole:
-        yield (
+        yield Heading(
             f"{_name(worst)} peaks at {peak}, {wording.size(whole)} more than "
             f"{_name(other)} ({whole} bytes):"
         )
     else:
-        yield f"{_name(worst)} peaks at {peak} as {_name(other)} does, but by other memory:"
+        yield Heading(
+            f"{_name(worst)} peaks at {peak} as {_name(other)} does, but by other memory:"
+        )
     lines = difference["by_line"]
     count = _shown(lines, whole) if whole else min(len(lines), _MOST)
     rows = [
@@ -213,7 +217,7 @@ def _why(answer):
         rest = sum(line["difference_bytes"] for line in left)
         word = "lines" if len(left) != 1 else "line"
         rows.append((_signed(rest), "", f"in {len(left)} more {word}"))
-    yield from wording.aligned(rows)
+    yield Table(("bytes", "category", "line"), rows)
 
 
 _METHODS = {
@@ -248,18 +252,17 @@ def _clocks(rows):
         )
 
 
-def text(recording: Recording, answer: MergedRanks | None = None) -> str:
-    """The table of RECORDING's ranks as text, and why the highest is higher."""
-    answer = answer or ranks(recording)
+def _sections(recording: Recording, answer: MergedRanks) -> list[list[Part]]:
+    """The table of RECORDING's ranks, and why the highest is higher."""
     rows: list[Any] = answer["ranks"]
-    out = [f"Ranks by peak: {len(rows)}"]
+    said = f"Ranks by peak: {len(rows)}"
     if answer["missing_ranks"]:
         missing = ", ".join(map(str, answer["missing_ranks"][:_MISSING]))
         if answer["missing_ranks"][_MISSING:]:
             missing += f" and {len(answer['missing_ranks']) - _MISSING} more"
-        out[0] += f" of {answer['world_size']}, missing: {missing}"
-    out += _columns(_table(answer, recording))
+        said += f" of {answer['world_size']}, missing: {missing}"
+    parts: list[Part] = [Heading(said, level=1)]
+    parts.append(Listing(list(_columns(_table(answer, recording)))))
     if answer["compared_to"] is not None:
-        out += ["", *_why(answer)]
-    out += ["", "Clocks", *_clocks(rows)]
-    return "\n".join(out) + "\n"
+        parts += _why(answer)
+    return [[*parts, Heading("Clocks"), Listing(list(_clocks(rows)))]]

@@ -76,9 +76,8 @@ class Table:
         TypeError for a row's number, by which iteration asks.
         """
         if not isinstance(column, str):
-            first = self.columns[-1]
             raise TypeError(
-                f"a Table is columns, as table[{first!r}], not rows: for rows, "
+                "a Table is columns, by their names, not rows: for rows, "
                 "table.to_pandas().itertuples()"
             )
         if column not in self.columns:

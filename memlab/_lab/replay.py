@@ -29,7 +29,7 @@ def memory_bytes(memory: int | str | None) -> int | None:
 
     if isinstance(memory, str):
         return phantom.parse_memory(memory)
-    if memory is not None and 0 < memory < 1 << 20:
+    if memory is not None and 0 < memory < 1024:
         raise ValueError(f"{memory} bytes of memory: did you mean '{memory}GiB'?")
     if memory is not None and memory >= 1 << 62:
         raise ValueError(f"{memory} bytes of memory: it must be less than 2^62")

@@ -79,8 +79,8 @@ class Answers:
 
         device: an index; None for all that have events or memory.  at: the instant, as
         for at().  by: the table or tables to show and nothing else, of "line", "module",
-        "category", "stack" and "size"; without any, the usual ones.  Raises ValueError for a table
-        that there is not, and what at() raises.
+        "category", "stack" and "size"; without any, the usual ones.  Raises ValueError for
+        a table that there is not, and what at() raises.
         """
         return report.text(self.data(), device, at=at, by=by)
 
@@ -98,8 +98,9 @@ class Answers:
 
         instant: "peak", "start", "end", "step:12" for the peak within that step, "1.5s",
         "350ms" or "20us" from the first event, or "event:123".  device: as for peak().
-        Raises ValueError for an invalid instant, TypeError for what is no str, memlab.Error for an instant and IndexError
-        for a device that the recording lacks, and the errors of data().
+        Raises ValueError for an invalid instant, TypeError for what is no str, memlab.Error
+        for an instant and IndexError for a device that the recording lacks, and the errors
+        of data().
         """
         return self.peak(device, at=instant)
 
@@ -109,8 +110,8 @@ class Answers:
         """Memory while each line of some functions ran.
 
         device: an index; None: the device with the largest peak.  functions: a name or
-        names, as for `memlab report -f`; without any, the three functions of your files whose own
-        lines hold most at the peak. Returns one dict per function, described in
+        names, as for `memlab report -f`; without any, the three functions of your files
+        whose own lines hold most at the peak. Returns one dict per function, described in
         docs/REPORT.md.  Raises memlab.Error for a name that the recording lacks, and
         the errors of peak().
         """

@@ -108,7 +108,8 @@ def choose(at="peak", by=(), *, functions=(), **more) -> Choice:
     """The Choice of these, AT as for instant.parse().  Raises ValueError for invalid
     values, and for functions at another instant than the peak.
     """
-    choice = Choice(_instant.parse(at), tuple(dict.fromkeys(wording.names(by))), functions=functions, **more)
+    by = tuple(dict.fromkeys(wording.names(by)))
+    choice = Choice(_instant.parse(at), by, functions=functions, **more)
     for name in choice.by:
         if name not in TABLES:
             raise ValueError(f"no table by {name!r}: there are {', '.join(TABLES)}")

@@ -15,12 +15,22 @@ const memlabBands = (() => {
   const LEAST_ROWS = 0.5;
   const BUCKETS_AN_OCTAVE = 8;
   const BUCKETS = 64 * BUCKETS_AN_OCTAVE;
+  /* Beyond every index that is sorted; times 2^31 still exact. */
+  const INDEXES = 2 ** 22;
 
   /* ---- which are drawn ---- */
 
   /* What was found so far, in arrays that only grow: this runs in every frame. */
   const scratch = { area: new Float32Array(4096), table: new Int32Array(4096),
                     row: new Int32Array(4096), count: 0, tables: [] };
+
+  /* The indexes below COUNT by their KEY, of 32 bits, then by themselves: without a
+   * function that compares, which would be called a dozen times an index and frame. */
+  function byKey(count, key) {
+    const sorted = Float64Array.from({ length: count }, (_, i) => key(i) * INDEXES + i)
+      .sort();
+    return Int32Array.from(sorted, (value) => value - Math.floor(value / INDEXES) * INDEXES);
+  }
 
   function note(area, table, row) {
     if (scratch.count === scratch.area.length) {
@@ -77,6 +87,15 @@ const memlabBands = (() => {
     return Math.min(BUCKETS - 1, Math.floor(Math.log2(area) * BUCKETS_AN_OCTAVE));
   }
 
+  /* What ends before the first of these events or begins at the second is in no column:
+   * most of what a chunk holds, where a range is short. */
+  function eventsWithin(range, { begin, width, complete }) {
+    if (range.axis !== "time") {
+      return [range.x0, range.x1];
+    }
+    return complete ? [begin[0], begin[width - 1]] : [-Infinity, Infinity];
+  }
+
   /* At most LIMIT allocations, those that take most pixels of the range; ROWS_A_BYTE
    * says how high they are.  By their ids: { count, of (how many there were to
    * choose from), whole (nothing is on its way), id, start, requested, bytes, group,
@@ -90,11 +109,13 @@ const memlabBands = (() => {
     const scale = width / (range.x1 - range.x0);
     const place = byTime ? (event) => memlabColumns.columnOf(columns, event)
       : (event) => (event - range.x0) * scale;
+    const [low, high] = eventsWithin(range, columns);
     scratch.count = 0;
     tables.forEach(({ rows, from, below }, t) => {
       const { start, requested, bytes, count } = rows;
       for (let r = from; r < count; r++) {
-        if (bytes[r] < leastBytes || requested[r] - start[r] >= below) {
+        if (bytes[r] < leastBytes || requested[r] < low || start[r] >= high
+            || requested[r] - start[r] >= below) {
           continue;
         }
         const left = Math.max(0, place(start[r]));
@@ -128,15 +149,16 @@ const memlabBands = (() => {
         chosen.push(i);
       }
     }
-    chosen.sort((a, b) => idOf(a) - idOf(b));
     const n = chosen.length;
+    const sorted = byKey(n, (c) => idOf(chosen[c]));
     const bands = { count: n, of: count, id: new Int32Array(n), start: new Int32Array(n),
                     requested: new Int32Array(n), bytes: new Float64Array(n),
                     group: new Int16Array(n), rows: new Array(n),
                     row: new Int32Array(n) };
     for (let b = 0; b < n; b++) {
-      const { rows } = tables[table[chosen[b]]];
-      const r = row[chosen[b]];
+      const i = chosen[sorted[b]];
+      const { rows } = tables[table[i]];
+      const r = row[i];
       bands.id[b] = rows.id[r];
       bands.start[b] = rows.start[r];
       bands.requested[b] = rows.requested[r];
@@ -156,8 +178,7 @@ const memlabBands = (() => {
     const { start, requested, group, bytes } = bands;
     const piles = Array.from({ length: groups }, () => ({
       count: 0, band: new Int32Array(64), below: new Float64Array(65), same: 0 }));
-    const byEnd = Int32Array.from({ length: bands.count }, (_, b) => b)
-      .sort((a, b) => requested[a] - requested[b] || a - b);
+    const byEnd = byKey(bands.count, (b) => requested[b]);
     let at = -2;
     let nextStart = 0;
     let nextEnd = 0;

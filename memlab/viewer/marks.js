@@ -14,6 +14,7 @@ const memlabMarks = (() => {
   const FLAG_HEIGHT = 16;
   const HIT_WIDTH = 1.5;
   const HIT_HEIGHT = 5;
+  const LEAST_SPAN = 1.5; /* pixels */
   const LEAST_LETTERS = 5; /* fewer name nothing */
   const TEXT_WIDTH = 6.2; /* of a letter at 11 pixels, about */
   const FONT = "11px system-ui, \"DejaVu Sans\", sans-serif";
@@ -277,7 +278,7 @@ const memlabMarks = (() => {
     const draw = ({ from, to, lane, text }) => {
       const a = Math.max(plot.left, xOfTime(plot, from));
       const b = Math.min(right, to === Infinity ? right : xOfTime(plot, to));
-      if (b - a < 1.5 || b <= taken[lane]) {
+      if (b - a < LEAST_SPAN || b <= taken[lane]) {
         return;
       }
       taken[lane] = b;
@@ -293,9 +294,23 @@ const memlabMarks = (() => {
       }
     };
     endless.filter((span) => span.from < fromUs - longest).forEach(draw);
+    /* Of a long recording nearly all are too narrow to be drawn: where they are is not
+     * looked up. */
+    const leastUs = LEAST_SPAN * (plot.range.x1 - plot.range.x0) / plot.width;
+    const leastColumns = Math.ceil(LEAST_SPAN * width / plot.width);
+    let p = 0; /* the column that a span begins in: they are in order */
+    const isNarrow = ({ from, to }) => {
+      if (byTime) {
+        return to - from < leastUs;
+      }
+      while (p + 1 < width && time[p + 1] <= from) {
+        p += 1;
+      }
+      return p + leastColumns < width && to < time[p + leastColumns];
+    };
     for (let i = lastAtMost(starts, fromUs - longest - 1) + 1;
       i < spans.length && starts[i] <= toUs; i++) {
-      if (spans[i].to >= fromUs) {
+      if (spans[i].to >= fromUs && !isNarrow(spans[i])) {
         draw(spans[i]);
       }
     }

@@ -422,13 +422,16 @@ def test_an_output_that_cannot_show_everything(demo, tmp_path, torch):
 
 
 def test_no_command_and_unknown_arguments(tmp_path, torch):
-    assert memlab().returncode == 2
+    done = memlab()
+    assert done.returncode == 0 and "run a program and record its memory" in done.stdout
     done = memlab("report", "--jsn", "x")
     assert done.returncode == 2 and "--jsn" in done.stderr
     done = memlab("run", "--device", "tpu", "x.py")
     assert done.returncode == 2 and "tpu" in done.stderr
     done = memlab("run", "--max-entries", "few", "x.py")
     assert done.returncode == 2 and "'few' is not a whole number" in done.stderr
+    done = memlab("run", "--max-file-bytes", "4", "x.py")
+    assert done.returncode == 2 and "'4' has no unit; did you mean 4GiB?" in done.stderr
     done = memlab("run")
     assert done.returncode == 2 and done.stderr.endswith("are required: program\n")
     (tmp_path / "file").write_text("")

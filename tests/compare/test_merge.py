@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from answer_shapes import check
+from pseudo_terminal import in_a_terminal
 from rank_files import MIB, SECOND, snapshot, write
 from report_keys import undocumented
 
@@ -86,7 +87,7 @@ def test_the_table_says_why(trained):
     folder, _ = trained
     recording = merge.merge([folder])
     answer = merge.ranks(recording)
-    lines = merge.text(recording, answer).splitlines()
+    lines = str(answer).splitlines()
     more = answer["compared_to"]["difference_bytes"]
     assert lines[0] == "Ranks by peak: 2"
     assert lines[2].split()[:3] == ["rank", "1", "cuda:1"]
@@ -102,6 +103,13 @@ def test_the_table_says_why(trained):
 
 
 @pytest.mark.cuda
+def test_a_terminal_shows_its_headings_in_colour(trained):
+    folder, _ = trained
+    shown = in_a_terminal(100, "merge", folder, env={"TERM": "xterm", "NO_COLOR": ""})
+    assert "\x1b[1mRanks by peak: 2" in shown and "\x1b[1;36mClocks" in shown
+
+
+@pytest.mark.cuda
 def test_a_rank_that_crashed_and_one_that_is_missing(trained, tmp_path):
     folder, _ = trained
     path = tmp_path / "rank1.mlab"
@@ -111,7 +119,7 @@ def test_a_rank_that_crashed_and_one_that_is_missing(trained, tmp_path):
     recording = merge.merge([path])
     answer = merge.ranks(recording)
     assert answer["missing_ranks"] == [0] and answer["compared_to"] is None
-    text = merge.text(recording, answer)
+    text = str(answer)
     assert text.startswith("Ranks by peak: 1 of 2, missing: 0\n")
     assert "its process was killed" in text
 
@@ -231,11 +239,11 @@ def test_a_rank_that_recorded_nothing(tmp_path):
     check(answer, _answers.MergedRanks)
     assert [row["device"] for row in answer["ranks"]] == [0, None]
     assert answer["compared_to"] is None
-    assert "no memory recorded" in merge.text(recording, answer)
+    assert "no memory recorded" in str(answer)
     # And none that did.
     recording = merge.merge(paths[:1])
     assert merge.ranks(recording)["worst"] is None
-    assert "Ranks by peak: 1" in merge.text(recording)
+    assert "Ranks by peak: 1" in str(merge.ranks(recording))
 
 
 def test_ranks_alike(tmp_path):
@@ -245,9 +253,7 @@ def test_ranks_alike(tmp_path):
     recording = merge.merge(paths)
     answer = merge.ranks(recording)
     assert answer["compared_to"]["by_line"] == []
-    assert "All ranks peak at 1.00 MiB, and with the same memory." in merge.text(
-        recording, answer
-    )
+    assert "All ranks peak at 1.00 MiB, and with the same memory." in str(answer)
 
 
 def test_three_ranks_of_which_two_are_alike(tmp_path):
@@ -256,7 +262,7 @@ def test_three_ranks_of_which_two_are_alike(tmp_path):
         tmp_path,
         **{name: snapshot(i, sizes=s) for i, (name, s) in enumerate(sizes.items())},
     )
-    text = merge.text(merge.merge(paths))
+    text = str(merge.ranks(merge.merge(paths)))
     assert "rank 0 peaks at 1.00 MiB, and with the same memory as rank 1, the one" in text
     assert "All ranks" not in text
 
@@ -287,7 +293,7 @@ def test_what_makes_the_difference_is_told_until_little_is_left(tmp_path):
         100, 50, 20, 10, -8, 5, 2, 1,
     ]  # fmt: skip
     assert answer["compared_to"]["difference_bytes"] == 180 * 512
-    rows = merge.text(recording, answer).splitlines()
+    rows = str(answer).splitlines()
     start = next(i for i, row in enumerate(rows) if row.startswith("rank 1 peaks at "))
     # 100, 50 and 20 leave 10 of 180.
     assert [row.split()[0] for row in rows[start + 1 : start + 5]] == [
@@ -393,7 +399,7 @@ def test_what_each_way_is_called(tmp_path):
         c=snapshot(2, sizes=[512], ends=late, boot_id="c"),
         d=snapshot(3, sizes=[512], boot_id="d"),
     )  # fmt: skip
-    text = merge.text(merge.merge(paths))
+    text = str(merge.ranks(merge.merge(paths)))
     assert text.splitlines()[-4:] == [
         "  rank 0: the clock that the others are set to",
         "  rank 1: the same kernel's clock; the two tell one moment 1.5 us apart",
@@ -509,7 +515,7 @@ def test_hostile_ranks_cost_what_cannot_be_read(tmp_path):
                 again.peak(device)
                 recording.device_name(device)
             recording.notes()
-            merge.text(recording, merge.ranks(recording))
+            str(merge.ranks(recording))
     assert told > read // 2
 
 

@@ -148,7 +148,7 @@ def main(rank, folder, store):
         check_merged(
             load.read_recording(saved), [load.read_recording(p) for p in paths[::-1]]
         )
-        print(merge.text(merge.merge([folder])))
+        print(merge.ranks(merge.merge([folder])))
         print("two_ranks.py: all checks hold")
     dist.destroy_process_group()
 

@@ -155,7 +155,7 @@ def test_a_table_that_there_is_not():
         recording.events(2)
     with pytest.raises(KeyError, match="events has device, event, .*; no 'size'"):
         recording.events()["size"]
-    with pytest.raises(TypeError, match=r"columns, as table\['node'\], not rows"):
+    with pytest.raises(TypeError, match="a Table is columns, by their names, not rows"):
         next(iter(recording.events()))
 
 

@@ -58,3 +58,40 @@ test("labels have a row each where they would meet, also at the edges", () => {
     }
   }
 });
+
+/* Columns of ten microseconds and a pixel. */
+function spansDrawn(axis, ranges) {
+  const drawn = [];
+  const context = new Proxy({
+    measureText: () => ({ width: 0 }),
+    fillRect: (x, top, width, height) => {
+      if (height === 12) {
+        drawn.push([x - 60, width + 1]);
+      }
+    },
+  }, { get: (own, name) => own[name] ?? (() => undefined) });
+  const plot = plotOf(100, 0);
+  plot.range = { axis, x0: 0, x1: 1000 };
+  plot.extent = { from: 0, to: 3000 };
+  plot.columns.time = Float64Array.from({ length: 100 }, (_, p) => 10 * p);
+  const spans = ranges.sort(([a], [b]) => a - b)
+    .map(([from, to]) => ({ from, to, lane: 0, text: "" }));
+  Object.assign(plot.notes, { spans, starts: Float64Array.from(spans, ({ from }) => from),
+                              longest: 2000, lanes: 1 });
+  memlabMarks.draw(context, plot, { peak: { event: 0, allocated: 1 }, event: 0, other: -1,
+                                    brush: null });
+  return drawn;
+}
+
+test("of many spans those are drawn that are wide enough, wherever they are", () => {
+  const narrow = Array.from({ length: 1000 }, (_, at) => [at, at + 1]);
+  const wide = [[200, 260], [300, 320], [400, 409], [970, 2000]];
+  for (const axis of ["event", "time"]) {
+    assert.deepEqual(spansDrawn(axis, [...narrow, ...wide]), [[20, 6], [30, 2], [97, 3]], axis);
+  }
+  /* Its columns are one apart; its times one and a half. */
+  assert.deepEqual(spansDrawn("event", [[300, 315]]), []);
+  assert.deepEqual(spansDrawn("time", [[300, 315]]), [[30, 1.5]]);
+  /* Its end is right of the last column. */
+  assert.deepEqual(spansDrawn("event", [[980, 1500]]), [[98, 2]]);
+});

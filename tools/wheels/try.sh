@@ -8,7 +8,9 @@
 set -euo pipefail
 
 wheel=$(realpath "$1")
-python=$2
+python=$(command -v "$2")
+# Of a virtual environment it is a link, which must stay.
+python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python")
 root=$(realpath "$(dirname "$0")/../..")
 program=$root/examples/train_gpt.py
 work=$(mktemp -d)
