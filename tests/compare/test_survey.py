@@ -211,6 +211,8 @@ def test_what_was_planted_among_ranks_that_talk_is_named(tmp_path):
         capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    # One terminal, one summary, also where a rank ran out and went on.
+    assert done.stderr.count("Peak on") == 1
     lines = {text.strip(): i for i, text in enumerate(program.read_text().splitlines(), 1)}
     down, wide = lines["return x + self.down(wide.relu())"], lines["wide = wide.exp().log()"]
     kept = lines["self.kept.append(x.detach()[:32].clone())"]
