@@ -1,51 +1,81 @@
 """How long `memlab merge` of many ranks takes, and its memory.
 
-    python bench/survey.py RECORDING... [--ranks 8 64 1024] [--jobs N]
+    torchrun --nproc-per-node 8 -m memlab run --out out tests/programs/planted.py 2300
+    python bench/survey.py out [--ranks 8 64 1024] [--jobs N]
 
-The ranks are links to the recordings in turn, but for those after the first: each of them
-is one rank, spread over the others, so the first recording is what most ranks do.
+The ranks are copies of the eight recordings, with other numbers: the last quarter are those of the
+last stage, the others that of rank 0, but for one each of the three ranks with a planted
+difference.  A copy is there as long as it is read.
 """
 
 import argparse
+import concurrent.futures
 import os
-import subprocess
-import sys
+import re
+import resource
+import struct
 import tempfile
+import time
 
-MEASURED = """
-import resource, sys, time
 import memlab
-began = time.perf_counter()
-answer = memlab.survey(sys.argv[1], jobs=int(sys.argv[2]))
-wall = time.perf_counter() - began
-use = resource.getrusage(resource.RUSAGE_SELF)
-print(str(answer), file=sys.stderr)
-found = sorted(item["rank"] for item in answer["unlike"])
-print(f"{wall:.2f} {use.ru_utime:.2f} {use.ru_maxrss >> 10} {found}")
-"""
+
+# In the header of a file: the rank, and the number of all (docs/FORMAT.md).
+RANK_AT = 184
+PLANTED = (1, 3, 5)
+
+
+def sources(count):
+    """Of each of COUNT ranks, which of the eight it is a copy of."""
+    found = [0] * (3 * count // 4) + [6] * (count - 3 * count // 4)
+    for i, rank in enumerate(PLANTED):
+        found[3 * count // 4 * (i + 1) // 4] = rank
+    return found
+
+
+class Making(concurrent.futures.ThreadPoolExecutor):
+    """Threads that make each rank's file before they read it, and remove it after."""
+
+    def __init__(self, jobs, folder, count):
+        super().__init__(jobs)
+        self.folder, self.of = folder, sources(count)
+
+    def submit(self, call, path):
+        return super().submit(self._made, call, path)
+
+    def _made(self, call, path):
+        rank = int(re.search(r"rank(\d+)", os.path.basename(path))[1])
+        with open(f"{self.folder}/rank{self.of[rank]}.mlab", "rb") as file:
+            content = bytearray(file.read())
+        struct.pack_into("<II", content, RANK_AT, rank, len(self.of))
+        with open(path, "wb") as file:
+            file.write(content)
+        del content
+        try:
+            return call(path)
+        finally:
+            os.unlink(path)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("recordings", nargs="+")
+    parser.add_argument("folder", help="with rank0.mlab to rank7.mlab")
     parser.add_argument("--ranks", nargs="+", type=int, default=[8, 64, 1024])
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    common, *others = map(os.path.abspath, options.recordings)
-    print("ranks    wall s   s a rank    user s   MiB  planted ranks that are told")
+    print("ranks    wall s   s a rank    user s   MiB", flush=True)
     for count in options.ranks:
-        planted = {count * (i + 1) // (len(others) + 1): path for i, path in enumerate(others)}
-        with tempfile.TemporaryDirectory() as folder:
-            for rank in range(count):
-                os.symlink(planted.get(rank, common), f"{folder}/rank{rank}.mlab")
-            done = subprocess.run(
-                [sys.executable, "-c", MEASURED, folder, str(options.jobs)],
-                capture_output=True, text=True, check=True,
-            )
-        wall, user, mib, found = done.stdout.split(maxsplit=3)
-        told = f"{found.strip()} of {sorted(planted)}"
-        print(f"{count:5} {float(wall):9.2f} {float(wall) / count:10.3f} {user:>9} {mib:>5}  {told}", flush=True)
-    print("\n" + done.stderr)
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+            began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+            names = [f"{place}/rank{rank}.mlab" for rank in range(count)]
+            with Making(options.jobs, options.folder, count) as executor:
+                answer = memlab.survey(names, executor=executor)
+        wall, use = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
+        user = use.ru_utime - before.ru_utime
+        print(
+            f"{count:5} {wall:9.2f} {wall / count:10.3f} {user:9.2f} {use.ru_maxrss >> 10:5}",
+            flush=True,
+        )
+    print(f"\n{answer}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Ranks of one run, and two recordings side by side."""
 
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
 from memlab._answers.peaks import Category
 
@@ -36,20 +36,40 @@ class Rank(TypedDict):
     clock: RankClock
 
 
-class SurveyGrowing(TypedDict):
+_Line: TypeAlias = tuple[str, int, str, str, str, str]
+
+
+class SurveyPlace(TypedDict):
+    """A line of the program; phase "backward", or "".  reason: why there is no line."""
+
+    file: str
+    line: int
+    function: str
+    module: str
+    phase: str
+    reason: str
+
+
+class SurveyGrowing(SurveyPlace):
     """A line that keeps memory step after step on one rank."""
 
     rank: int
     bytes_per_step: int
-    file: str
-    line: int
-    function: str
+    since_step: int
+
+
+class SurveyOom(SurveyPlace):
+    """The last request of a rank that failed; step None: not known."""
+
+    rank: int
+    step: int | None
+    requested_bytes: int
 
 
 class SurveyRank(TypedDict):
     """A rank of a survey, and its device with the highest peak; None for unknown values.
-    growing: (file, line, function, module, "backward" or "", why there is no line), and
-    bytes a step.
+    growing: (file, line, function, module, "backward" or "", why there is no line), bytes a
+    step, and the first step.
     """
 
     rank: int
@@ -66,7 +86,7 @@ class SurveyRank(TypedDict):
     gpu_bytes: int | None
     dropped_events: int
     by_category: dict[Category, int]
-    growing: list[tuple[tuple[str, int, str, str, str, str], int]]
+    growing: list[tuple[_Line, int, int]]
 
 
 class SurveyKind(TypedDict):
@@ -79,20 +99,14 @@ class SurveyKind(TypedDict):
     by_category: dict[Category, int]
 
 
-class SurveyLine(TypedDict):
-    """What one rank has more than another at a line; phase "backward", or ""."""
+class SurveyLine(SurveyPlace):
+    """What one rank has more than another at a line."""
 
     difference_bytes: int
-    file: str
-    line: int
-    function: str
-    module: str
-    phase: str
-    reason: str
 
 
 class SurveyUnlike(SurveyKind):
-    """Few ranks that differ from a kind of many.  rank: of these the one with the highest
+    """Ranks that differ from a kind of more.  rank: of these the one with the highest
     peak, in step; like: the rank that it is compared to, one of like_ranks.
     """
 
@@ -113,7 +127,9 @@ class SurveyBehind(TypedDict):
 
 
 class Survey(TypedDict):
-    """The ranks of a large run; lists of ranks are in order."""
+    """The ranks of a large run; lists of ranks are in order.  unlike: few ranks that differ
+    from many; differing: kinds that have most in common with a larger one.
+    """
 
     ranks: list[SurveyRank]
     world_size: int | None
@@ -122,7 +138,9 @@ class Survey(TypedDict):
     median_peak_bytes: int
     kinds: list[SurveyKind]
     unlike: list[SurveyUnlike]
+    differing: list[SurveyUnlike]
     ran_out: list[int]
+    ooms: list[SurveyOom]
     killed: list[int]
     behind: list[SurveyBehind]
     growing: list[SurveyGrowing]

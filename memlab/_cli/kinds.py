@@ -7,6 +7,9 @@ FILE_OR_FOLDER = (
     f"{FILE}, or the folder of a memlab run with all its ranks, or the URI of either"
 )
 
+# Ranks that are shown beside each other, with their clocks; more are summed up one by one.
+FEW_RANKS = 16
+
 
 def count(text):
     if not text.isdecimal() or int(text) < 1:

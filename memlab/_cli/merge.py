@@ -5,9 +5,6 @@ import os
 from memlab._cli import kinds, telling
 from memlab._errors import Error
 
-# Ranks that are compared one by one, with their clocks.
-_FEW = 16
-
 
 def add(commands):
     command = commands.add_parser(
@@ -15,7 +12,7 @@ def add(commands):
         help="merge the recordings of several ranks, and compare their peaks",
         description="Merges the recordings of the ranks of one run, aligns their clocks, "
         "and says which rank peaks highest and why.  More than "
-        f"{_FEW} are summed up one by one, with what stands out.",
+        f"{kinds.FEW_RANKS} are summed up one by one, with what stands out.",
     )
     command.set_defaults(command="merge", run=run)
     command.add_argument(
@@ -56,10 +53,11 @@ def run(options):
     if options.out is not None and os.path.splitext(options.out)[1] != ".pickle":
         raise Error(f"{options.out}: expected a name that ends in .pickle")
     files = list(merged_files.files(options.files))
-    if options.html is not None or len(files) > _FEW and options.out is None:
+    if options.html is not None or len(files) > kinds.FEW_RANKS and options.out is None:
         answer = survey.survey(files, jobs=options.jobs)
         if options.html is not None:
-            _core.write_file(options.html, survey_page.page(answer, options.html))
+            where = survey_page.beside(options.html)
+            _core.write_file(options.html, survey_page.page(answer, where))
         telling.answer(answer, options.json)
         if options.html is not None and not options.json:
             telling.say(f"\nPage: {options.html}")

@@ -34,6 +34,8 @@ _ALIKE = 0.02
 # this share of the lower peak in common: else they do other work, as a stage does.
 _TIMES = 4
 _RELATED = 0.5
+# What an answer tells elsewhere, or not.
+_INNER = ("of", "lines", "last_oom")
 # Kinds, ranks of a kind and lines of a difference that the text shows.
 _SHOWN = 8
 
@@ -69,21 +71,43 @@ def _device(recording, device):
     steps = recording.columns("steps", index)
     growth = recording.growth(index)
     certain = [line for line in growth["lines"] if line["certain"]]
+    # A step has a row for each category.
+    ooms = steps["ooms"][:: len(_core.COLUMN_TEXTS["category"])]
     return {
         "device": device["number"],
         "peak_allocated_bytes": peak["peak"]["allocated_bytes"],
         "peak_reserved_bytes": peak["whole_peak"]["reserved_bytes"],
         "peak_step": peak["moment"]["step"],
         "last_step": steps["step"][-1] if len(steps["step"]) else None,
-        # A step has a row for each category.
-        "ooms": sum(steps["ooms"][:: len(_core.COLUMN_TEXTS["category"])]),
+        "ooms": sum(ooms),
+        "last_oom": _last_oom(recording, index, steps["step"], ooms),
         "gpu_bytes": peak["gpu"]["total_bytes"] if peak["gpu"] else None,
         "dropped_events": peak["dropped_events"],
         "by_category": {name: size for name, size in peak["by_category"].items() if size},
         "lines": _lines(peak),
-        "growing": [(_line({**line, "backward": line["phase"] == "backward"}),
-                     line["bytes_per_step"]) for line in certain],
+        "growing": [
+            (
+                _line({**line, "backward": line["phase"] == "backward"}),
+                line["bytes_per_step"],
+                line["since_step"],
+            )
+            for line in certain
+        ],
     }
+
+
+def _last_oom(recording, index, steps, ooms):
+    """(line, bytes that were asked for, step) of the last out of memory; None: none is in the
+    recording.
+    """
+    oom = recording.oom(index)
+    if oom is None:
+        return None
+    request = oom["request"]
+    line = _line({**request, "backward": request["phase"] == "backward"})
+    step = next((i for i in reversed(range(len(ooms))) if ooms[i]), None)
+    rows = len(_core.COLUMN_TEXTS["category"])
+    return line, request["bytes"], None if step is None else steps[step * rows]
 
 
 def summary(path: _Path) -> list[dict[str, Any]]:
@@ -153,10 +177,23 @@ def _difference(rank, other):
     lines = rank["of"].keys() | other["of"].keys()
     rows = [(rank["of"].get(line, 0) - other["of"].get(line, 0), line) for line in lines]
     rows.sort(key=lambda row: (-abs(row[0]), row[1]))
-    keys = ("file", "line", "function", "module", "phase", "reason")
-    return [
-        {"difference_bytes": size, **dict(zip(keys, line))} for size, line in rows if size
-    ]
+    return [{"difference_bytes": size, **_named(line)} for size, line in rows if size]
+
+
+def _named(line):
+    return dict(zip(("file", "line", "function", "module", "phase", "reason"), line))
+
+
+def _nearest(kind, others):
+    """The one of OTHERS with most of whose memory KIND has in common: what it has beyond does
+    not count, as long as others are not as near.
+    """
+
+    def far(other):
+        one, two = kind[0], other[0]
+        return -round(_in_common(one, two), 2), _share_apart(one, two)
+
+    return min(others, key=far)
 
 
 def _unlike(kinds):
@@ -169,7 +206,30 @@ def _unlike(kinds):
             and _in_common(kind[0], other[0]) >= _RELATED
         ]
         if large:
-            yield kind, min(large, key=lambda other: _share_apart(kind[0], other[0]))
+            yield kind, _nearest(kind, large)
+
+
+def _differing(kinds):
+    """(kind, the larger kind nearest to it) of those that have most in common, as stages that
+    should be alike.
+    """
+    for i, kind in enumerate(kinds):
+        near = [other for other in kinds[:i] if _in_common(kind[0], other[0]) >= _RELATED]
+        if near:
+            yield kind, _nearest(kind, near)
+
+
+def _compared(kind, other):
+    top = max(kind, key=lambda rank: rank["peak_allocated_bytes"])
+    return {
+        **_described(kind),
+        "rank": top["rank"],
+        "step": top["peak_step"],
+        "like": other[0]["rank"],
+        "like_ranks": len(other),
+        "difference_bytes": top["peak_allocated_bytes"] - other[0]["peak_allocated_bytes"],
+        "by_line": _difference(top, other[0]),
+    }
 
 
 def _described(kind):
@@ -199,6 +259,7 @@ def _reduce(summaries):
     kinds = _kinds(ranks)
     unlike = list(_unlike(kinds))
     apart = {id(kind) for kind, _ in unlike}
+    alike = [kind for kind in kinds if id(kind) not in apart]
     last = [rank["last_step"] for rank in ranks if rank["last_step"] is not None]
     usual = statistics.median_low(last) if last else None
     peaks = sorted(ranks, key=lambda rank: -rank["peak_allocated_bytes"])
@@ -206,7 +267,7 @@ def _reduce(summaries):
     known = {rank["rank"] for rank in ranks}
     return {
         "ranks": [
-            {key: value for key, value in rank.items() if key not in ("of", "lines")}
+            {key: value for key, value in rank.items() if key not in _INNER}
             for rank in ranks
         ],
         "world_size": world or None,
@@ -217,22 +278,16 @@ def _reduce(summaries):
         )
         if ranks
         else 0,
-        "kinds": [_described(kind) for kind in kinds if id(kind) not in apart],
-        "unlike": [
-            {
-                **_described(kind),
-                "rank": top["rank"],
-                "step": top["peak_step"],
-                "like": other[0]["rank"],
-                "like_ranks": len(other),
-                "difference_bytes": top["peak_allocated_bytes"]
-                - other[0]["peak_allocated_bytes"],
-                "by_line": _difference(top, other[0]),
-            }
-            for kind, other in unlike
-            for top in [max(kind, key=lambda rank: rank["peak_allocated_bytes"])]
-        ],
+        "kinds": [_described(kind) for kind in alike],
+        "unlike": [_compared(kind, other) for kind, other in unlike],
+        "differing": [_compared(kind, other) for kind, other in _differing(alike)],
         "ran_out": [rank["rank"] for rank in ranks if rank["ooms"]],
+        "ooms": [
+            {"rank": rank["rank"], "step": step, "requested_bytes": size, **_named(line)}
+            for rank in ranks
+            if rank["last_oom"] is not None
+            for line, size, step in [rank["last_oom"]]
+        ],
         "killed": [rank["rank"] for rank in ranks if rank["state"] == "cut off"],
         "behind": [
             {"rank": rank["rank"], "last_step": rank["last_step"], "usual_step": usual}
@@ -244,10 +299,11 @@ def _reduce(summaries):
             {
                 "rank": rank["rank"],
                 "bytes_per_step": size,
-                **dict(zip(("file", "line", "function"), line)),
+                "since_step": since,
+                **_named(line),
             }
             for rank in ranks
-            for line, size in rank["growing"]
+            for line, size, since in rank["growing"]
         ],
     }
 
@@ -339,14 +395,35 @@ def _kind_rows(kinds):
 def _unlike_lines(item):
     who = _of_ranks(item["ranks"])
     step = "" if item["step"] is None else f", in step {item['step']}"
+    others = item["like_ranks"] - 1
+    like = f" and {others} like it" if others else ""
     yield (
-        f"  {who}: {_signed(item['difference_bytes'])} against rank {item['like']} and "
-        f"{item['like_ranks'] - 1} like it{step}"
+        f"  {who}: {_signed(item['difference_bytes'])} against rank {item['like']}{like}{step}"
     )
     shown = item["by_line"][:3]
     yield from wording.aligned(
         [(_signed(row["difference_bytes"]), _place(row)) for row in shown], "    "
     )
+
+
+def _by_place(items):
+    """Lists of those of ITEMS that are of one line and module, the longest first."""
+    found = collections.defaultdict(list)
+    for item in items:
+        place = ("file", "line", "function", "module", "phase", "reason")
+        found[tuple(item[key] for key in place)].append(item)
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def _oom_lines(ooms):
+    for items in _by_place(ooms)[:_SHOWN]:
+        steps = sorted({item["step"] for item in items if item["step"] is not None})
+        step = f" in step {steps[0]}" if steps else ""
+        most = max(item["requested_bytes"] for item in items)
+        yield (
+            f"{_of_ranks([item['rank'] for item in items])}: {_place(items[0])} asked for "
+            f"{wording.size(most)}{step}."
+        )
 
 
 def text(answer: Any) -> str:
@@ -375,9 +452,16 @@ def text(answer: Any) -> str:
             out += _unlike_lines(item)
         if answer["unlike"][_SHOWN:]:
             out.append(f"  and {len(answer['unlike']) - _SHOWN} more")
+    if answer["differing"]:
+        out += ["", "Groups that have most in common, and differ"]
+        for item in answer["differing"][:_SHOWN]:
+            out += _unlike_lines(item)
+        if answer["differing"][_SHOWN:]:
+            out.append(f"  and {len(answer['differing']) - _SHOWN} more")
     told = []
     if answer["ran_out"]:
         told.append(f"Ran out of memory: {_of_ranks(answer['ran_out'])}.")
+    told += [f"  {line}" for line in _oom_lines(answer["ooms"])]
     if answer["killed"]:
         told.append(f"Their process was killed: {_of_ranks(answer['killed'])}.")
     if answer["behind"]:
@@ -387,14 +471,12 @@ def text(answer: Any) -> str:
             f"{first['rank']} ended in step {first['last_step']}, most ranks in step "
             f"{first['usual_step']}."
         )
-    lines = collections.defaultdict(list)
-    for item in answer["growing"]:
-        lines[item["file"], item["line"], item["function"]].append(item)
-    for items in sorted(lines.values(), key=len, reverse=True)[:_SHOWN]:
+    for items in _by_place(answer["growing"])[:_SHOWN]:
         most = max(item["bytes_per_step"] for item in items)
+        since = min(item["since_step"] for item in items)
         told.append(
-            f"Grows: {_place(items[0])} keeps up to {wording.size(most)} a step, on "
-            f"{_of_ranks([item['rank'] for item in items])}."
+            f"Grows: {_place(items[0])} keeps up to {wording.size(most)} a step since step "
+            f"{since}, on {_of_ranks([item['rank'] for item in items])}."
         )
     dropped = [rank["rank"] for rank in ranks if rank["dropped_events"]]
     if dropped:

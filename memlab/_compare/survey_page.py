@@ -14,10 +14,10 @@ from memlab._text import plain_page, wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-__all__ = ["page"]
+__all__ = ["beside", "page"]
 
 _WIDTH, _HEIGHT = 1200, 240
 # Okabe and Ito's colours, which colour-blind people tell apart; further kinds share the last.
@@ -32,13 +32,20 @@ th:last-child, td:last-child { text-align: left; }
 """
 
 
-def _page_of(rank, folder):
-    """The address of the page of RANK, from FOLDER; "" if `memlab view` has not made one."""
-    file = rank["file"]
-    if download.is_uri(file):
-        return ""
-    there = names.without_ending(file) + ".html"
-    return os.path.relpath(there, folder) if os.path.exists(there) else ""
+def beside(path: str) -> Callable[[Any], str]:
+    """A function that gives the address of a rank's page from the page at PATH; "" if neither
+    `memlab run` nor `memlab view` has written one beside the rank's file.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+
+    def page_of(rank):
+        file = rank["file"]
+        if download.is_uri(file):
+            return ""
+        there = names.without_ending(file) + ".html"
+        return os.path.relpath(there, folder) if os.path.exists(there) else ""
+
+    return page_of
 
 
 def _groups(answer):
@@ -58,7 +65,7 @@ def _said(rank):
     )
 
 
-def _picture(answer, colours, folder):
+def _picture(answer, colours, page_of):
     ranks = answer["ranks"]
     top = max(rank["peak_reserved_bytes"] for rank in ranks) or 1
     wide = _WIDTH / len(ranks)
@@ -76,7 +83,7 @@ def _picture(answer, colours, folder):
                 f'width="{max(wide * 0.9, 0.3):.2f}" height="{tall:.1f}" '
                 f'fill="{_COLOURS[colours[rank["rank"]]]}" fill-opacity="{opacity}"/>'
             )
-        there = _page_of(rank, folder)
+        there = page_of(rank)
         if there:
             yield f'<a href="{escape(there)}">{title}{bars}</a>\n'
         else:
@@ -84,12 +91,13 @@ def _picture(answer, colours, folder):
     yield "</svg>\n"
 
 
-def _rows(answer, folder):
+def _rows(answer, page_of):
     yield "<details><summary>All ranks</summary><table>\n"
     yield "<tr><th>rank<th>peak<th>reserved<th>step<th>page</tr>\n"
     for rank in answer["ranks"]:
-        there = _page_of(rank, folder)
-        view = f"memlab view {os.path.basename(rank['file'])}"
+        there = page_of(rank)
+        file = rank["file"]
+        view = f"memlab view --rank {rank['rank']} {os.path.dirname(file) or '.'}"
         link = f'<a href="{escape(there)}">{escape(there)}</a>' if there else escape(view)
         step = "-" if rank["peak_step"] is None else rank["peak_step"]
         yield (
@@ -99,16 +107,15 @@ def _rows(answer, folder):
     yield "</table></details>\n"
 
 
-def page(answer: Any, path: str) -> Iterator[bytes]:
-    """The page of ANSWER, of survey(), to be written at PATH, piece by piece; a bar leads to
-    the rank's own page, if `memlab run` or `memlab view` has written one beside its file.
+def page(answer: Any, page_of: Callable[[Any], str]) -> Iterator[bytes]:
+    """The page of ANSWER, of survey(), piece by piece.  A bar leads to PAGE_OF(rank), the
+    address of the rank's own page, "" for none.
     """
-    folder = os.path.dirname(os.path.abspath(path))
     yield plain_page.head(f"Memory of {len(answer['ranks'])} ranks", _STYLE).encode()
     if answer["ranks"]:
         groups = list(_groups(answer))
         colours = {rank: colour for _, colour, ranks in groups for rank in ranks}
-        yield "".join(_picture(answer, colours, folder)).encode()
+        yield "".join(_picture(answer, colours, page_of)).encode()
         key = [
             f'<span style="background: {_COLOURS[colour]}"></span>{escape(name)}'
             for name, colour, _ in groups[:12]
@@ -116,5 +123,5 @@ def page(answer: Any, path: str) -> Iterator[bytes]:
         yield f'<p class="key">{"".join(key)}</p>\n'.encode()
     yield f"<pre>{escape(survey.text(answer))}</pre>\n".encode()
     if answer["ranks"]:
-        yield "".join(_rows(answer, folder)).encode()
+        yield "".join(_rows(answer, page_of)).encode()
     yield b"</body>\n</html>\n"

@@ -9,6 +9,7 @@ import re
 from memlab import _core
 from memlab._errors import Error
 from memlab._files import download, load, store
+from memlab._text import wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "UNNAMED",
     "Seen",
+    "file_of",
     "files",
     "merge",
     "name_of",
@@ -125,6 +127,15 @@ def files(arguments: Iterable[_Path]) -> Iterator[str]:
             yield path
         else:
             yield from _in_folder(path, names)
+
+
+def file_of(paths: Sequence[str], rank: int) -> str:
+    """The one of PATHS whose name tells that it is RANK's.  Raises memlab.Error."""
+    found = {rank_in(os.path.basename(name_of(path))): path for path in paths}
+    if rank not in found:
+        known = wording.numbers(sorted(number for number in found if number >= 0))
+        raise Error(f"rank {rank} has no recording here; known by their names: {known or 'none'}")
+    return found[rank]
 
 
 class Seen:

@@ -19,6 +19,7 @@ from memlab._version import __version__
 
 # Further workers that a try gets if its worker is lost.
 _RETRIES = 3
+_AUTH_MODE = "RAY_AUTH_MODE"
 # For what is under way to end when a sweep is given up.
 _GRACE_SECONDS = 10
 
@@ -34,10 +35,7 @@ def executor(address):
         ray.init(address, log_to_driver=False, configure_logging=False)
     except Exception as error:
         first = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise Error(
-            f"no Ray cluster at {address}: {first}: on its first machine run ray start --head, "
-            "and give its HOST:PORT, or auto on a machine of the cluster"
-        ) from None
+        raise Error(f"no Ray cluster at {address}: {first}: {_what_to_do(address)}") from None
     # Ray's would end this process at once, and leave what is under way.
     signal.signal(signal.SIGTERM, at_end)
     tasks = _Tasks(ray)
@@ -48,6 +46,23 @@ def executor(address):
         finally:
             tasks.shutdown(cancel_futures=True)
             ray.shutdown()
+
+
+def _what_to_do(address):
+    if not address.startswith("ray://"):
+        return (
+            "on its first machine run ray start --head, and give its HOST:PORT, or auto on a "
+            "machine of the cluster"
+        )
+    # Where a token exists, Ray's cluster asks for it; its client sends it only if told to, and
+    # without it waits in vain.
+    mode = "" if os.environ.get(_AUTH_MODE) == "token" else (
+        f"if the cluster asks for a token, as ray start says, set {_AUTH_MODE}=token here; "
+    )
+    return (
+        f"{mode}on its first machine run ray start --head --ray-client-server-port PORT, and "
+        "give ray://HOST:PORT; HOST:PORT of the cluster itself does on a machine of it"
+    )
 
 
 class _Tasks(concurrent.futures.Executor):

@@ -36,7 +36,7 @@ def view(recording: AnyRecording | None = None, out: _Path | None = None) -> str
         _core.write_file(path, page.assemble_empty())
         return path
     data, name = merged.recorded(recording, quiet=True)
-    path = os.fsdecode(out or _beside(name))
+    path = os.fsdecode(out or beside(name))
     _core.write_file(path, page_of(data, title_of(name)))
     return path
 
@@ -51,9 +51,9 @@ def title_of(name: str) -> str:
     return "" if name == merged.UNNAMED else os.path.basename(os.path.normpath(name))
 
 
-def _beside(name):
-    """Where the page of a recording goes: into a folder, beside a file, else here."""
-    if name == merged.UNNAMED or download.is_uri(name):
+def beside(name: str) -> str:
+    """Where the page of a recording of the NAME goes: into a folder, beside a file, else here."""
+    if name == merged.UNNAMED or download.is_uri(name) or not os.path.exists(name):
         return _PAGE
     if os.path.isdir(name):
         return os.path.join(name, _PAGE)

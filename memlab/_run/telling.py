@@ -35,8 +35,9 @@ class Telling:
 
     def result(self, result, outputs) -> bool:
         """Reports RESULT, from results.write_results().  Of several ranks, the first
-        reports for all, and a rank that ran out of memory for itself.  Returns whether
-        there is a recording.
+        reports for all, and a rank that ran out of memory for itself if that ended it: then
+        the launcher may end the first before it has reported.  Returns whether there is a
+        recording.
         """
         recording, written = result
         if recording is None:
@@ -49,7 +50,9 @@ class Telling:
             self.recording(recording, outputs, files(outputs, labels))
         elif outputs.rank == "0":
             self._ranks(recording, outputs, labels, others)
-        elif any(recording.oom(i) is not None for i in peaks.devices(recording)):
+        elif getattr(sys, "last_value", None) is not None and any(
+            recording.oom(i) is not None for i in peaks.devices(recording)
+        ):
             self.recording(recording, outputs, files(outputs, labels))
         return True
 

@@ -22,7 +22,31 @@ _CHUNK = 1 << 20
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})?", re.ASCII)
 
 
-class Server:
+class Guarded:
+    """A server of HANDLER, a GuardedHandler, for this machine alone; run() serves until it is
+    interrupted or closed.
+
+    url: the address of its first page.  Raises OSError without a port.
+    """
+
+    def __init__(self, handler: type) -> None:
+        token = secrets.token_urlsafe(24)
+        self.server = connections.Server(("127.0.0.1", 0), handler)
+        port = self.server.server_address[1]
+        self.server.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self.server.token = token
+        self.url = f"http://127.0.0.1:{port}/{token}/"
+
+    def run(self) -> None:
+        """Answers requests."""
+        self.server.run()
+
+    def close(self) -> None:
+        """Ends run(), from another thread."""
+        self.server.close()
+
+
+class Server(Guarded):
     """Serves the page of HEAD and BLOBS, with arguments as in page.served(); run()
     serves until it is interrupted or closed.
 
@@ -40,25 +64,12 @@ class Server:
         verdicts: Sequence[Sequence[str]] = (),
     ) -> None:
         self._blobs, offsets = _stored(blobs)
-        token = secrets.token_urlsafe(24)
-        self._server = connections.Server(("127.0.0.1", 0), _Handler)
-        port = self._server.server_address[1]
-        self._server.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._server.token = token
-        self._server.page = page.served(
+        super().__init__(_Handler)
+        self.server.page = page.served(
             head, offsets, title=title, notes=notes, verdicts=verdicts
         )
-        self._server.blobs = self._blobs.fileno()
-        self._server.blob_bytes = offsets[-1]
-        self.url = f"http://127.0.0.1:{port}/{token}/"
-
-    def run(self) -> None:
-        """Answers requests."""
-        self._server.run()
-
-    def close(self) -> None:
-        """Ends run(), from another thread."""
-        self._server.close()
+        self.server.blobs = self._blobs.fileno()
+        self.server.blob_bytes = offsets[-1]
 
 
 def _stored(blobs):
@@ -78,67 +89,33 @@ def _stored(blobs):
     return file, offsets
 
 
-class _Handler(connections.Handler):
+class GuardedHandler(connections.Handler):
+    """Answers GET and HEAD of those who know the token."""
+
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "memlab", ""
 
-    def do_GET(self):
-        self.trusts = self._allowed()
-        if not self.trusts:
-            self._refuse(403)
-        elif self.path.endswith("/"):
-            self._begin(200, "text/html; charset=utf-8", len(self.server.page))
-            if self.command != "HEAD":
-                self.wfile.write(self.server.page)
-        else:
-            self._send_blobs()
-
-    do_HEAD = do_GET
-
-    def _refuse_method(self):
-        self._refuse(405, Allow="GET, HEAD")
-
-    do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse_method
-
-    def _allowed(self):
-        """Whether the request is for one of the two paths and used this machine's
-        address: not a name that an untrusted page pointed here.
+    def allowed_name(self):
+        """What stands behind the token in the path; None: the request does not have the token,
+        or is not for this machine's address but for a name that an untrusted page pointed
+        here.
         """
         hosts = self.headers.get_all("Host", ())
-        token = f"/{self.server.token}/"
-        paths = (token, token + "blobs")
+        token = f"/{self.server.token}/".encode()
         # Compared in constant time; paths may contain any text.
         given = self.path.encode("utf-8", "surrogateescape")
-        known = [hmac.compare_digest(given, path.encode()) for path in paths]
-        return any(known) and len(hosts) == 1 and hosts[0] in self.server.hosts
+        known = hmac.compare_digest(given[: len(token)], token)
+        self.trusts = known and len(hosts) == 1 and hosts[0] in self.server.hosts
+        return given[len(token) :].decode("utf-8", "replace") if self.trusts else None
 
-    def _send_blobs(self):
-        size = self.server.blob_bytes
-        ranges = self.headers.get_all("Range", ())
-        first, last, status, said = 0, size - 1, 200, {}
-        if ranges:
-            match = _RANGE.fullmatch(ranges[0]) if len(ranges) == 1 else None
-            first = int(match[1]) if match else size
-            last = min(last, int(match[2])) if match and match[2] else last
-            if first > last:
-                self._refuse(416, **{"Content-Range": f"bytes */{size}"})
-                return
-            status = 206
-            said = {"Content-Range": f"bytes {first}-{last}/{size}"}
-        said["Accept-Ranges"] = "bytes"
-        self._begin(status, "application/octet-stream", last + 1 - first, **said)
+    def page(self, content, status=200, kind="text/html; charset=utf-8"):
+        """Answers with CONTENT, bytes."""
+        self.begin(status, kind, len(content))
         if self.command != "HEAD":
-            self.body = self._chunks(first, last)
+            self.wfile.write(content)
 
-    def _chunks(self, first, last):
-        while first <= last:
-            chunk = os.pread(self.server.blobs, min(_CHUNK, last + 1 - first), first)
-            if not chunk:
-                raise Error("the file of the page's data was cut by another program: run memlab view --serve again")
-            yield chunk
-            first += len(chunk)
-
-    def _begin(self, status, kind, length, **headers):
+    def begin(self, status, kind, length, **headers):
+        """The head of an answer of LENGTH bytes."""
         self.send_response(status)
         headers = {
             "Content-Type": kind,
@@ -154,7 +131,52 @@ class _Handler(connections.Handler):
             self.send_header(name, text)
         self.end_headers()
 
-    def _refuse(self, status, **headers):
-        # The request's body is not read.
+    def refuse(self, status, **headers):
+        """Answers with STATUS, and ends the connection: the request's body is not read."""
         self.close_connection = True
-        self._begin(status, "text/plain", 0, Connection="close", **headers)
+        self.begin(status, "text/plain", 0, Connection="close", **headers)
+
+    def _refuse_method(self):
+        self.refuse(405, Allow="GET, HEAD")
+
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse_method
+
+
+class _Handler(GuardedHandler):
+    def do_GET(self):
+        name = self.allowed_name()
+        if name == "":
+            self.page(self.server.page)
+        elif name == "blobs":
+            self._send_blobs()
+        else:
+            self.trusts = False
+            self.refuse(403)
+
+    do_HEAD = do_GET
+
+    def _send_blobs(self):
+        size = self.server.blob_bytes
+        ranges = self.headers.get_all("Range", ())
+        first, last, status, said = 0, size - 1, 200, {}
+        if ranges:
+            match = _RANGE.fullmatch(ranges[0]) if len(ranges) == 1 else None
+            first = int(match[1]) if match else size
+            last = min(last, int(match[2])) if match and match[2] else last
+            if first > last:
+                self.refuse(416, **{"Content-Range": f"bytes */{size}"})
+                return
+            status = 206
+            said = {"Content-Range": f"bytes {first}-{last}/{size}"}
+        said["Accept-Ranges"] = "bytes"
+        self.begin(status, "application/octet-stream", last + 1 - first, **said)
+        if self.command != "HEAD":
+            self.body = self._chunks(first, last)
+
+    def _chunks(self, first, last):
+        while first <= last:
+            chunk = os.pread(self.server.blobs, min(_CHUNK, last + 1 - first), first)
+            if not chunk:
+                raise Error("the file of the page's data was cut by another program: run memlab view --serve again")
+            yield chunk
+            first += len(chunk)

@@ -1,14 +1,20 @@
 """A survey of many ranks: kinds, and what stands out, planted by hand."""
 
 import concurrent.futures
+import os
 import pickle
 import random
 import re
+import subprocess
+import sys
 
 import pytest
+from answer_shapes import check
+from on_phantom import PROGRAMS, needs_torch
 from rank_files import MIB, SECOND, snapshot, write
 
 import memlab
+from memlab import _answers, phantom
 from memlab._errors import Error
 
 SIZES = [64 * MIB, 8 * MIB, 4 * MIB]
@@ -167,9 +173,88 @@ def test_the_page_has_a_bar_a_rank_that_leads_to_its_own_page(tmp_path, capsys):
     assert titles[3][1] == "96.0 MiB"
     # In the picture, and in the table.
     assert re.findall(r'href="([^"]*)"', text) == ["rank3.html", "rank3.html"]
-    assert "memlab view rank4.pickle" in text
+    assert f"memlab view --rank 4 {tmp_path}" in text
     assert "+20.0 MiB against rank 0" in text
     # Half of the highest is half as tall.
     tall = [float(t) for t in re.findall(r'height="([0-9.]+)" fill="[^"]*" fill-opacity="1"', text)]
     assert tall[6] == max(tall)
     assert tall[0] / tall[6] == pytest.approx(76 / 108, abs=0.01)
+
+
+def test_groups_that_should_be_alike_are_told_by_line(tmp_path):
+    """A third of the ranks are no few ranks, and have 76 of 108 MiB in common with the rest."""
+    for rank in range(12):
+        sizes = SIZES if rank < 8 else [*SIZES, 32 * MIB]
+        content = snapshot(rank, sizes=sizes, ends=ENDS, world_size=12)
+        write(tmp_path, **{f"rank{rank}": content})
+    answer = memlab.survey(tmp_path)
+    assert answer["unlike"] == []
+    [item] = answer["differing"]
+    assert (item["ranks"], item["like"], item["like_ranks"]) == ([8, 9, 10, 11], 0, 8)
+    [line] = item["by_line"]
+    assert (line["difference_bytes"], line["line"]) == (32 * MIB, 3)
+    text = str(answer)
+    assert "Groups that have most in common, and differ\n  ranks 8-11: +32.0 MiB against" in text
+
+
+@needs_torch
+@pytest.mark.slow
+def test_what_was_planted_among_ranks_that_talk_is_named(tmp_path):
+    """Eight ranks of FSDP2; tests/programs/planted.py says what is planted.  Each is told with
+    its line, module and step.
+    """
+    program = PROGRAMS / "planted.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "8", "-m",
+         "memlab", "run", "--out", tmp_path, program, "12"],
+        env={**os.environ, **phantom.environment("rtx4090", 8)},
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # One terminal, one summary, also where a rank ran out and went on.
+    assert done.stderr.count("Peak on") == 1
+    lines = {text.strip(): i for i, text in enumerate(program.read_text().splitlines(), 1)}
+    down, wide = lines["return x + self.down(wide.relu())"], lines["wide = wide.exp().log()"]
+    kept = lines["self.kept.append(x.detach()[:32].clone())"]
+    full = lines['torch.empty(1 << 40, device="cuda")']
+    answer = memlab.survey(tmp_path)
+    check(answer, _answers.Survey)
+
+    def place(row):
+        return row["line"], row["function"], row["module"]
+
+    [unlike] = answer["unlike"]
+    assert (unlike["ranks"], unlike["step"], unlike["like"]) == ([1], 3, 0)
+    assert place(unlike["by_line"][0]) == (down, "forward", "blocks.*")
+    [differing] = answer["differing"]
+    assert (differing["ranks"], differing["like"]) == ([6, 7], 0)
+    assert place(differing["by_line"][0]) == (wide, "forward", "blocks.*")
+    # What exp() made is kept for the backward pass of each block: 2,048 rows of 2,048 numbers.
+    assert differing["by_line"][0]["difference_bytes"] == 4 * (16 << 20)
+    [oom] = answer["ooms"]
+    assert (oom["rank"], oom["step"], oom["requested_bytes"]) == (5, 4, 4 << 40)
+    assert place(oom) == (full, "forward", "blocks.0")
+    assert answer["ran_out"] == [5]
+    [growing] = answer["growing"]
+    assert (growing["rank"], growing["bytes_per_step"], growing["since_step"]) == (3, 64 << 10, 0)
+    assert place(growing) == (kept, "forward", "blocks.2")
+    said = str(answer)
+    assert f"planted.py:{kept} forward [blocks.2] keeps up to 64.0 KiB a step since step 0" in said
+    assert f"planted.py:{full} forward [blocks.0] asked for 4.00 TiB in step 4." in said
+
+
+def test_a_folder_of_many_ranks_is_a_summary_and_a_page_of_one(tmp_path, capsys):
+    from memlab.__main__ import main
+
+    _run(tmp_path, ranks=18)
+    assert main(["view", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    page = tmp_path / "memlab.html"
+    assert said.startswith(f"Page: {page}\nThe summary of 18 ranks.")
+    assert "href" not in page.read_text()
+    assert main(["view", "--rank", "4", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"Page: {tmp_path / 'rank4.html'}\n"
+    assert main(["view", str(tmp_path)]) == 0
+    assert 'href="rank4.html"' in page.read_text()
+    assert main(["view", "--rank", "18", str(tmp_path)]) == 1
+    assert "rank 18 has no recording here; known by their names: 0-17" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import types
 from pathlib import Path
 
 import pytest
@@ -165,4 +166,21 @@ def test_a_folder_that_a_machine_lacks_is_told(address, tmp_path, monkeypatch):
 def test_an_address_without_a_cluster_is_told(ray):
     with pytest.raises(memlab.Error, match="no Ray cluster at auto: .* ray start --head"):
         with cluster.executor("auto"):
+            pass
+
+
+def test_a_client_that_gets_no_answer_is_told_of_the_token(monkeypatch):
+    """Ray itself is not needed: its client's error is what it says after 30 seconds."""
+
+    def init(address, **options):
+        raise ConnectionError("ray client connection timeout")
+
+    monkeypatch.setattr(cluster, "package", lambda *names: types.SimpleNamespace(init=init))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(memlab.Error, match="connection timeout: if the cluster asks for a token"):
+        with cluster.executor("ray://there:10001"):
+            pass
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with pytest.raises(memlab.Error, match="timeout: on its first .* --ray-client-server-port"):
+        with cluster.executor("ray://there:10001"):
             pass

@@ -224,7 +224,7 @@ def test_who_has_not_the_address_holds_no_place():
 def test_a_head_has_its_time_and_no_more(monkeypatch):
     """However often a byte of it comes."""
     server = serve.Server(b"{}", BLOBS)
-    inner = server._server
+    inner = server.server
     one, other = socket.socketpair()
     with one, other, selectors.DefaultSelector() as inner._selector:
         inner._selector.register(one, selectors.EVENT_READ)

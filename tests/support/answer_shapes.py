@@ -29,6 +29,12 @@ def misfits(value, hint, where="answer"):
             return
         for i, part in enumerate(value):
             yield from misfits(part, arguments[0], f"{where}[{i}]")
+    elif origin is tuple:
+        if type(value) is not tuple or len(value) != len(arguments):
+            yield f"{where} is no tuple of {len(arguments)}"
+            return
+        for i, part in enumerate(value):
+            yield from misfits(part, arguments[i], f"{where}[{i}]")
     elif origin is dict:
         if type(value) is not dict:
             yield f"{where} is no dict"
