@@ -4,8 +4,8 @@
  *
  * An analysis is made at first use, by one walk back over the events and one forward,
  * and belongs to the recording.  It is immutable; only the verdicts and what grows are
- * added at their first use.  Any thread may ask: if two threads make an analysis at once, one of the
- * two stays. */
+ * added at their first use.  Any thread may ask: if two threads make one of these at once,
+ * one of the two stays. */
 #ifndef ML_ANALYSIS_H
 #define ML_ANALYSIS_H
 

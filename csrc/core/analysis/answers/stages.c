@@ -10,19 +10,28 @@
  * inconclusive. */
 #define RUN_EVENTS 4
 
+/* An event of a run that may be no training. */
+typedef struct link {
+    uint32_t event;
+    uint32_t next; /* of its run, or of the unused ones; 0: the last */
+} link;
+
 /* Consecutive events of one thread in modules' calls. */
 typedef struct run {
-    size_t first; /* event; links lead to the others of the run */
-    size_t last;
+    uint32_t first; /* link, to the others of the run; 0: there is none */
+    uint32_t last;
     uint64_t sequence; /* autograd's number at the first */
     size_t count;
-    bool advanced; /* a node was made */
+    bool advanced; /* a node was made: no link is kept */
 } run;
 
 typedef struct finder {
     const ml_analysis *analysis;
     uint8_t *stages; /* the answer */
-    uint32_t *links; /* owned; of an event, the next of its run; 0: the last */
+    link *links;     /* owned; [0] is none */
+    size_t link_count;
+    size_t link_capacity;
+    uint32_t unused; /* link */
     run *threads;    /* owned; the open run of each, by autograd's number */
     bool *generates; /* owned; by stack id: a frame named generate is in it */
 } finder;
@@ -45,38 +54,71 @@ find_generation(finder *f)
 }
 
 static void
+drop_links(finder *f, run *open)
+{
+    if (open->first != 0) {
+        f->links[open->last].next = f->unused;
+        f->unused = open->first;
+        open->first = 0;
+    }
+}
+
+/* 0 or ML_ENOMEM. */
+static int
+add_link(finder *f, run *open, size_t event)
+{
+    uint32_t added = f->unused;
+    if (added == 0) {
+        size_t count = f->link_count == 0 ? 1 : f->link_count;
+        if (ml_grow((void **)&f->links, &f->link_capacity, count + 1, sizeof(link)) <
+            0) {
+            return ML_ENOMEM;
+        }
+        added = (uint32_t)count;
+        f->link_count = count + 1;
+    }
+    else {
+        f->unused = f->links[added].next;
+    }
+    f->links[added] = (link){.event = (uint32_t)event};
+    *(open->first == 0 ? &open->first : &f->links[open->last].next) = added;
+    open->last = added;
+    return 0;
+}
+
+static void
 close_run(finder *f, run *open)
 {
     if (open->count >= RUN_EVENTS && !open->advanced) {
         const ml_events *events = &f->analysis->trace->events;
-        for (size_t i = open->first;; i = f->links[i]) {
-            f->stages[i] = f->generates[ml_events_stack(events, i)]
-                               ? ML_STAGE_GENERATION
-                               : ML_STAGE_EVALUATION;
-            if (i == open->last) {
-                break;
-            }
+        for (uint32_t i = open->first; i != 0; i = f->links[i].next) {
+            size_t event = f->links[i].event;
+            f->stages[event] = f->generates[ml_events_stack(events, event)]
+                                   ? ML_STAGE_GENERATION
+                                   : ML_STAGE_EVALUATION;
         }
     }
+    drop_links(f, open);
     open->count = 0;
 }
 
-static void
+/* 0 or ML_ENOMEM. */
+static int
 extend_run(finder *f, run *open, size_t event, const ml_event *at)
 {
     if (open->count++ == 0) {
-        open->first = event;
         open->sequence = at->sequence;
         open->advanced = false;
     }
-    else {
-        f->links[open->last] = (uint32_t)event;
-    }
-    open->last = event;
     open->advanced |= at->sequence != open->sequence;
+    if (open->advanced) {
+        drop_links(f, open);
+        return 0;
+    }
+    return add_link(f, open, event);
 }
 
-static void
+static int
 follow(finder *f)
 {
     static const uint8_t of_phase[] = {
@@ -93,7 +135,8 @@ follow(finder *f)
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &analysis->trace->events,
                          ML_EVENT_BIT(sequence) | ML_EVENT_BIT(autograd_thread));
-    for (size_t i = 0; i < analysis->trace->event_count; i++) {
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < analysis->trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         uint8_t stage = of_phase[marks[i] & ML_MARK_PHASE];
         begun |= stage != ML_STAGE_OTHER;
@@ -103,7 +146,7 @@ follow(finder *f)
         }
         run *open = &f->threads[event->autograd_thread];
         if (stage == ML_STAGE_FORWARD) {
-            extend_run(f, open, i, event);
+            error = extend_run(f, open, i, event);
         }
         /* A free between modules does not end a call. */
         else if ((marks[i] & ML_MARK_ALLOC) != 0) {
@@ -113,6 +156,7 @@ follow(finder *f)
     for (size_t i = 0; i < THREADS; i++) {
         close_run(f, &f->threads[i]);
     }
+    return error;
 }
 
 int
@@ -121,15 +165,15 @@ ml_stages_new(const ml_analysis *analysis, uint8_t **out)
     size_t count = analysis->trace->event_count;
     finder f = {.analysis = analysis,
                 .stages = ml_alloc_zeroed(count + 1, 1),
-                .links = ml_alloc_zeroed(count + 1, sizeof(*f.links)),
                 .threads = ml_alloc_zeroed(THREADS, sizeof(*f.threads))};
-    int error =
-        f.stages == NULL || f.links == NULL || f.threads == NULL ? ML_ENOMEM : 0;
+    int error = f.stages == NULL || f.threads == NULL ? ML_ENOMEM : 0;
     if (error == 0) {
         error = find_generation(&f);
     }
     if (error == 0) {
-        follow(&f);
+        error = follow(&f);
+    }
+    if (error == 0) {
         *out = f.stages;
     }
     else {

@@ -85,16 +85,20 @@ explain_demands(ml_advice_case *it)
     int error = ml_analysis_of(it->recording, it->device, &analysis);
     if (error == 0) {
         it->causes = analysis->causes;
-        it->of = ml_alloc((workload->count + 1) * sizeof(*it->of));
-        error = it->of == NULL ? ML_ENOMEM : ml_stages_new(analysis, &it->stages);
+        error = ml_stages_new(analysis, &it->stages);
     }
     if (error == 0) {
         error = ml_growth_of(analysis, &it->growth);
+    }
+    if (error == 0) {
+        it->of = ml_alloc((workload->count + 1) * sizeof(*it->of));
+        error = it->of == NULL ? ML_ENOMEM : 0;
     }
     teller t = {.it = it};
     for (size_t i = 0; error == 0 && i < workload->count; i++) {
         error = explain_demand(&t, analysis, i);
     }
+    it->told_count = t.seen.count;
     ml_intern_fini(&t.seen);
     return error;
 }

@@ -115,8 +115,9 @@ typedef struct ml_advice_case {
     bool checks;
     /* for all trials, which do not use the recorded addresses */
     ml_trial_options options;
-    ml_trial_result before;  /* its peak_event is the instant of the allocated peak */
-    ml_explained *told;      /* owned; what demands are, each once */
+    ml_trial_result before; /* its peak_event is the instant of the allocated peak */
+    ml_explained *told;     /* owned; what demands are, each once */
+    size_t told_count;
     uint32_t *of;            /* owned; by demand: its index in told */
     const ml_growth *growth; /* borrowed */
     const ml_causes *causes; /* borrowed */

@@ -396,10 +396,24 @@ propose(const finder *f, enum ml_advice_kind kind, ml_proposals *out)
     return error;
 }
 
+static bool
+has_gradients(const ml_advice_case *it)
+{
+    for (size_t i = 0; i < it->told_count; i++) {
+        if (it->told[i].verdict.category == ML_CATEGORY_GRADIENT) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int
 ml_advise_gradients(const ml_advice_case *it, ml_proposals *out)
 {
     finder f = {.it = it};
+    if (!has_gradients(it)) {
+        return 0;
+    }
     int error = it->trace->event_count == 0 ? 0 : find_spans(&f);
     if (error == 0 && f.span_count > 1) {
         error = find_made(&f);
