@@ -199,7 +199,7 @@ ml_event_forward(const ml_event *event)
     XX(UNUSED, "unused", unused, U32, MEMLAB)
 
 /* Sparse columns, of 32 bits: packed only where they are not 0.  Member, number,
- * text; the numbers are in files, and 3 is the last that fits. */
+ * text; the numbers are in files. */
 #define ML_SPARSE_COLUMNS(XX) \
     XX(unused, 0, "unused") /* of a free: events since its block was used, plus 1 */ \
     XX(internal, 1, "internal") /* string id of the allocator's own note */ \

@@ -239,7 +239,7 @@ next_lap(ml_lines *lines, thread_calls *calls)
 
 /* The change has been reported. */
 static void
-settle(thread_calls *calls)
+forget_change(thread_calls *calls)
 {
     ml_meter_stats_settle(&calls->now.figures, calls->now.moved);
     memset(calls->now.figures.counted, 0, sizeof(calls->now.figures.counted));
@@ -313,7 +313,7 @@ end_line(ml_lines *lines, thread_calls *calls)
         if (calls->depth > 1) {
             append(&top->whole, &calls->now);
         }
-        settle(calls);
+        forget_change(calls);
     }
     top->inner.any = false;
     top->start = allocated_now(calls);
@@ -365,7 +365,7 @@ ml_lines_enter(ml_lines *lines, ml_lines_function *function, uint64_t thread,
     else if (next_lap(lines, calls)) {
         /* Up to here it was the caller's line. */
         append_to_caller(calls, &calls->now);
-        settle(calls);
+        forget_change(calls);
     }
     call *top = &calls->calls[calls->depth++];
     top->function = function;

@@ -75,7 +75,7 @@ update_feed(ml_feed *feed)
 /* With no listener left, kept events are useless; a later start learns the memory
  * afresh. */
 static void
-settle(ml_feed *feed)
+update_or_disable(ml_feed *feed)
 {
     if (update_feed(feed) != 0) {
         return;
@@ -124,7 +124,7 @@ begin(ml_window *window)
     result = ml_window_start_take(window);
     if (result < 0) {
         window->listening = false;
-        settle(feed);
+        update_or_disable(feed);
         if (window->journal != NULL) {
             ml_journal_detach(&feed->port, window->journal);
         }
@@ -183,7 +183,7 @@ retire(ml_window *window)
         ml_journal_detach(&window->feed->port, window->journal);
     }
     if (window->listening) {
-        settle(window->feed);
+        update_or_disable(window->feed);
     }
 }
 

@@ -3,10 +3,9 @@
 
 #include "base/base.h"
 
-/* The two bytes between flags and unused, and four at the end. */
-#define PADDING 6
+/* Two bytes lie between flags and unused, and up to 7 at the end. */
 #define XX(name, member, type) +sizeof(type)
-_Static_assert(0 ML_EVENT_MEMBERS(XX) + PADDING == sizeof(ml_event),
+_Static_assert((2 ML_EVENT_MEMBERS(XX) + 7) / 8 * 8 == sizeof(ml_event),
                "a member of ml_event has no column");
 #undef XX
 

@@ -1,8 +1,9 @@
 /* Each thread's result of its last walk over its frames, so that the next walk interns
  * only changed frames.
  *
- * A table of stacks has one for each thread.  The memory is reserved beforehand: the functions marked HOT are for the allocator
- * callback.  Frames with equal words are one frame. */
+ * A table of stacks has one for each thread.  The memory is reserved beforehand: the
+ * functions marked HOT are for the allocator callback.  Frames with equal words are one
+ * frame. */
 #ifndef ML_STACK_CACHE_H
 #define ML_STACK_CACHE_H
 

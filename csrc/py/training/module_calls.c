@@ -34,7 +34,7 @@ static PyObject *alloc_noticing(PyTypeObject *type, Py_ssize_t items);
 
 /* Another tool's tp_alloc stays: it calls the one before, memlab's or torch's. */
 static void
-settle(void)
+choose_alloc(void)
 {
     PyTypeObject *tensor = (PyTypeObject *)watched.types.tensor;
     if (tensor->tp_alloc == watched.ordinary || tensor->tp_alloc == alloc_noticing) {
@@ -84,7 +84,7 @@ watching(PyObject *forgotten)
     }
     PyErr_Clear();
     if (count > 0 && PyList_GET_SIZE(watched.snapshots) == 0) {
-        settle();
+        choose_alloc();
     }
     return found;
 }
@@ -218,7 +218,7 @@ ml_module_calls_watch(PyObject *module, PyObject *args)
     if (result < 0) {
         return NULL;
     }
-    settle();
+    choose_alloc();
     Py_RETURN_NONE;
 }
 

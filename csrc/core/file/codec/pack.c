@@ -166,6 +166,10 @@ put_next(ml_pack *state, const ml_event *event, uint8_t *to)
 static uint8_t *
 put_sparse(unsigned number, uint32_t value, uint8_t *to)
 {
+    for (; number >= ML_PACK_SPARSE_PAGE; number -= ML_PACK_SPARSE_PAGE) {
+        *to = (uint8_t)(ML_PACK_TAG_SPARSE | 1u << 4);
+        to = put(to + 1, 0, 2);
+    }
     unsigned code = 0u + (value >> 8 != 0) + (value >> 16 != 0) + (value >> 24 != 0);
     *to = (uint8_t)(ML_PACK_TAG_SPARSE | code << 4 | number << 6);
     return put(to + 1, value, code + 1);
@@ -261,8 +265,17 @@ ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to)
     if (event->next_thread != 0 || event->next != 0) {
         to = put_next(state, event, to);
     }
+    unsigned above = 0; /* bit i: a column of a higher page with these low bits */
 #define XX(member, number, text) \
-    if (event->member != 0) { \
+    if (number >= ML_PACK_SPARSE_PAGE && event->member != 0) { \
+        to = put_sparse(number, event->member, to); \
+        above |= 1u << number % ML_PACK_SPARSE_PAGE; \
+    }
+    ML_SPARSE_COLUMNS(XX)
+#undef XX
+#define XX(member, number, text) \
+    if (number < ML_PACK_SPARSE_PAGE && \
+        (event->member != 0 || (above >> number % ML_PACK_SPARSE_PAGE & 1u) != 0)) { \
         to = put_sparse(number, event->member, to); \
     }
     ML_SPARSE_COLUMNS(XX)

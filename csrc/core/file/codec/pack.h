@@ -16,7 +16,8 @@
 
 /* The most bytes that ml_pack_event writes.  Some lie after the record, since a field
  * is stored as a whole word. */
-#define ML_PACK_ROOM (107u + 5u * ML_SPARSE_COLUMN_COUNT)
+#define ML_PACK_ROOM \
+    (107u + (5u + 3u * ((ML_SPARSE_COLUMN_COUNT - 1u) / 4u)) * ML_SPARSE_COLUMN_COUNT)
 
 /* Bytes before the content of a record that is not an event; the number of kinds of
  * these. */

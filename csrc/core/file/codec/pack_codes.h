@@ -23,9 +23,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 _Static_assert(ML_ACTION_COUNT <= 10, "tags from 10 on are not actions");
 _Static_assert(ML_IS_NUMBERED(ML_SPARSE_COLUMNS, ML_SPARSE_COLUMN_COUNT),
                "a number is missing or twice");
-/* The number of a sparse column has two bits. */
-#define ML_PACK_SPARSE_MOST 4
-_Static_assert(ML_SPARSE_COLUMN_COUNT <= ML_PACK_SPARSE_MOST, "tag 13 has no more");
+/* A record of a sparse column has the two low bits of its number.  For 4 more, a record
+ * of 0 in two bytes stands before it.  Readers that do not know this see two values of a
+ * lower column; its true value follows, be it 0. */
+#define ML_PACK_SPARSE_PAGE 4u
 _Static_assert(offsetof(ml_pack, stack) == 64 &&
                    offsetof(ml_pack, autograd_thread) == 100 &&
                    offsetof(ml_pack, sequence_max) == ML_PACK_STATE_BYTES - 2,

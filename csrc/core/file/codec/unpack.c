@@ -95,18 +95,28 @@ get_next(ml_pack *state, const uint8_t **at, const uint8_t *end)
 /* Reads an event's sparse columns, by number; columns unknown to this reader are
  * skipped. */
 static int
-get_sparse(const uint8_t **at, const uint8_t *end, uint32_t sparse[ML_PACK_SPARSE_MOST])
+get_sparse(const uint8_t **at, const uint8_t *end,
+           uint32_t sparse[ML_SPARSE_COLUMN_COUNT])
 {
     const uint8_t *from = *at;
-    memset(sparse, 0, ML_PACK_SPARSE_MOST * sizeof(*sparse));
+    unsigned page = 0;
+    memset(sparse, 0, ML_SPARSE_COLUMN_COUNT * sizeof(*sparse));
     while (from < end && (*from & 15u) == ML_PACK_TAG_SPARSE) {
         unsigned code = from[0] >> 4 & 3u;
-        unsigned number = from[0] >> 6;
+        unsigned number = page + (from[0] >> 6);
         if (end - from < 2 + (ptrdiff_t)code) {
             return ML_EFORMAT;
         }
         from++;
-        sparse[number] = (uint32_t)get(&from, end, code + 1);
+        uint32_t value = (uint32_t)get(&from, end, code + 1);
+        if (value == 0 && code == 1) {
+            page += ML_PACK_SPARSE_PAGE;
+            continue;
+        }
+        if (number < ML_SPARSE_COLUMN_COUNT) {
+            sparse[number] = value;
+        }
+        page = 0;
     }
     *at = from;
     return 0;
@@ -316,7 +326,7 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
     if (next && get_next(state, &from, end) < 0) {
         return ML_EFORMAT;
     }
-    uint32_t sparse[ML_PACK_SPARSE_MOST];
+    uint32_t sparse[ML_SPARSE_COLUMN_COUNT];
     bool any_sparse = from < end && (*from & 15u) == ML_PACK_TAG_SPARSE;
     if (any_sparse && get_sparse(&from, end, sparse) < 0) {
         return ML_EFORMAT;

@@ -175,7 +175,7 @@ follow(mlab_reader *reader, unsigned device)
 /* The memory at an instant is unknown.  The walk at the start and the events together
  * tell the memory at the end; undoing the events then gives that at the start. */
 static int
-settle(mlab_reader *reader, ml_device_trace *trace, mlab_start *start)
+find_start_memory(mlab_reader *reader, ml_device_trace *trace, mlab_start *start)
 {
     for (size_t i = 0; i < start->segment_count; i++) {
         ml_segment *segment = &start->segments[i];
@@ -232,7 +232,7 @@ mlab_finish_memory(mlab_reader *reader)
         reader->info->unknown_starts += recorded && !start->complete;
         reader->info->repeated_starts += start->repeated;
         result = reader->ordered ? follow(reader, (unsigned)d)
-                                 : settle(reader, trace, start);
+                                 : find_start_memory(reader, trace, start);
     }
     return result;
 }

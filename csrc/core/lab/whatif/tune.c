@@ -246,7 +246,7 @@ knobs_of(const ml_candidate *made)
 /* Whether TUNED is better than OTHER by enough in all driver placements, which it
  * measures. */
 static int
-settle(ml_tuner *t, ml_tuned *tuned, const ml_tuned *other, bool *worth)
+measure_worth(ml_tuner *t, ml_tuned *tuned, const ml_tuned *other, bool *worth)
 {
     /* One placement is known; the others do not make it better. */
     tuned->low = tuned->high = tuned->result.peak.reserved;
@@ -294,7 +294,8 @@ choose(ml_tuner *t, const ml_candidate **out)
         }
         ml_tuned tuned = made->tuned;
         bool worth;
-        error = settle(t, &tuned, *out == NULL ? &tune->base : &tune->best, &worth);
+        error =
+            measure_worth(t, &tuned, *out == NULL ? &tune->base : &tune->best, &worth);
         if (error == 0 && worth) {
             *out = made;
             tune->best = tuned;
@@ -340,7 +341,7 @@ choose_others(ml_tuner *t, const ml_candidate *best)
         *other = made->tuned;
         settled++;
         bool worth = false;
-        error = settle(t, other, &tune->base, &worth);
+        error = measure_worth(t, other, &tune->base, &worth);
         taken[tune->other_count + 1] = knobs_of(made);
         tune->other_count += worth;
     }

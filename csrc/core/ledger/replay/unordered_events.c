@@ -80,7 +80,7 @@ has_address(const void *context, uint32_t id)
 
 /* 1: ADDR was decided before; 0: it is from now on; or ML_E*. */
 static int
-settle(settled *all, uint64_t addr)
+mark_decided(settled *all, uint64_t addr)
 {
     named_address wanted = {all, addr};
     uint64_t hash = ml_hash_u64(addr);
@@ -139,7 +139,7 @@ settle_all(settled *all, const ml_device_trace *trace)
         if (event->action > ML_ACTION_FREE_COMPLETED) {
             continue;
         }
-        result = settle(all, event->addr);
+        result = mark_decided(all, event->addr);
         if (result == 0 && event->action != ML_ACTION_FREE_COMPLETED) {
             ml_segment segment = segment_after(event);
             result = add_segment(all, &segment);
@@ -148,7 +148,7 @@ settle_all(settled *all, const ml_device_trace *trace)
     /* The walk may have met an address twice, freed and allocated again in between: the
      * later one counts. */
     for (size_t i = trace->segment_count; i-- > 0 && result >= 0;) {
-        result = settle(all, trace->segments[i].addr);
+        result = mark_decided(all, trace->segments[i].addr);
         if (result == 0) {
             result = add_segment(all, &trace->segments[i]);
         }
