@@ -35,9 +35,10 @@ RESERVED = ALLOCATED + 2 * MIB
 
 def test_buckets_that_are_made_anew_may_be_there_twice():
     def notes(*rebuilt):
-        others = {"made_up": [0, []], "unequal": False}
+        others = {"made_up": [0, []], "unequal": False, "told_parts": []}
         ranks = {n: {"rebuilt_bytes": bytes, **others} for n, bytes in enumerate(rebuilt)}
-        return _fit_answer._notes(types.SimpleNamespace(ranks=ranks, failed=False))
+        run = types.SimpleNamespace(ranks=ranks, failed=False, alone=False)
+        return _fit_answer._notes(run)
 
     assert notes(0, 0) == []
     (note,) = notes(0, 3 * MIB)

@@ -91,10 +91,13 @@ explain_demands(ml_advice_case *it)
         error = ml_growth_of(analysis, &it->growth);
     }
     if (error == 0) {
-        it->of = ml_alloc((workload->count + 1) * sizeof(*it->of));
+        it->of = ml_alloc_zeroed(workload->count + 1, sizeof(*it->of));
         error = it->of == NULL ? ML_ENOMEM : 0;
     }
     teller t = {.it = it};
+    if (error == 0) {
+        error = tell(&t, &(ml_explained){0}, &it->of[workload->count]);
+    }
     for (size_t i = 0; error == 0 && i < workload->count; i++) {
         error = explain_demand(&t, analysis, i);
     }

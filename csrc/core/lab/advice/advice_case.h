@@ -118,7 +118,9 @@ typedef struct ml_advice_case {
     ml_trial_result before; /* its peak_event is the instant of the allocated peak */
     ml_explained *told;     /* owned; what demands are, each once */
     size_t told_count;
-    uint32_t *of;            /* owned; by demand: its index in told */
+    /* Owned; by demand: its index in told.  One more, of which nothing is known, where
+     * there is no demand. */
+    uint32_t *of;
     const ml_growth *growth; /* borrowed */
     const ml_causes *causes; /* borrowed */
     uint8_t *stages;         /* owned; enum ml_stage by event */

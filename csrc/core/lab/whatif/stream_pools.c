@@ -26,13 +26,6 @@ find_comings(const ml_device_trace *trace)
     return since;
 }
 
-int
-ml_stream_pools_init(ml_stream_pools *pools, const ml_device_trace *trace)
-{
-    *pools = (ml_stream_pools){.trace = trace, .since = find_comings(trace)};
-    return pools->since == NULL ? ML_ENOMEM : 0;
-}
-
 void
 ml_stream_pools_fini(ml_stream_pools *pools)
 {
@@ -68,15 +61,31 @@ find(ml_stream_pools *pools, ml_stream_pool of, uint32_t *number)
     uint64_t hash = ml_hash_u64(of.stream ^ ml_hash_u64(pool));
     if (ml_intern_find(&pools->interned, hash, is_sought, &s, number) == 0) {
         *number = (uint32_t)pools->count;
-        if (ml_grow((void **)&pools->list, &pools->capacity, pools->count + 1,
-                    sizeof(of)) < 0 ||
-            ml_intern_add(&pools->interned, hash) < 0) {
+        void *list = pools->list;
+        if (ml_grow(&list, &pools->capacity, pools->count + 1, sizeof(of)) < 0) {
+            return ML_ENOMEM;
+        }
+        pools->list = list;
+        if (ml_intern_add(&pools->interned, hash) < 0) {
             return ML_ENOMEM;
         }
         pools->list[pools->count++] = of;
     }
     pools->last = *number;
     return 0;
+}
+
+int
+ml_stream_pools_init(ml_stream_pools *pools, const ml_device_trace *trace)
+{
+    *pools = (ml_stream_pools){.trace = trace, .since = find_comings(trace)};
+    uint32_t number;
+    int error = pools->since == NULL ? ML_ENOMEM
+                                     : find(pools, (ml_stream_pool){0}, &number);
+    if (error < 0) {
+        ml_stream_pools_fini(pools);
+    }
+    return error;
 }
 
 /* The last of COUNT SEGMENTS, by address, that begins at ADDR or below; NULL: none. */

@@ -14,7 +14,8 @@ typedef struct ml_stream_pool {
 } ml_stream_pool;
 
 typedef struct ml_stream_pools {
-    ml_stream_pool *list; /* owned */
+    /* Owned.  The first is stream 0 and the default pool, of a demand without more. */
+    ml_stream_pool *list;
     size_t count;
     size_t capacity;
     uint32_t last; /* index of the one found last */

@@ -24,6 +24,10 @@ test_each_pair_once(void)
     const ml_device_trace trace = {0};
     ml_stream_pools pools;
     CHECK_INT(ml_stream_pools_init(&pools, &trace), 0);
+    /* A demand that nobody recorded goes there. */
+    CHECK_UINT(pools.count, 1);
+    CHECK_UINT(pools.list[0].stream, 0);
+    CHECK_UINT(pools.list[0].pool[0], 0);
     const ml_event events[] = {alloc_in(A, 0, 0), alloc_in(A, 7, 0), alloc_in(A, 7, 1),
                                alloc_in(B, 0, 0), alloc_in(B, 7, 1)};
     static const uint32_t expected[] = {0, 1, 2, 0, 2};
