@@ -93,11 +93,12 @@ class FitRank(TypedDict):
 
 
 class FitRows(TypedDict):
-    """The rank that decides if "none", an "even" share or "all" of the rows that ranks send
-    each other, as tokens for experts, come to it.  headroom_bytes: negative if it does not
+    """The rank with the least headroom of those that send each other rows, as tokens for
+    experts, if "none", an "even" share or "all" of the rows come to it.  headroom_bytes: negative if it does not
     fit.
     """
 
+    rank: int
     assumed: str
     allocated_peak_bytes: int
     reserved_peak_bytes: int

@@ -155,13 +155,14 @@ class Asked:
         return answer
 
     def _rows(self, answer, run, command, variables):
-        """The rank that decides, by how many rows of others come to it; None: the program
-        was not seen to tell numbers of rows.
+        """Of the ranks that tell numbers of rows the one with the least headroom, by how many
+        rows of others come to it; None: no rank was seen to tell any.
         """
-        rank = answer["world"]["decides"]
-        sizes = run.ranks[rank]["told_parts"]
-        if not sizes or run.late:
+        tell = [item for item in answer["devices"] if run.ranks[item["rank"]]["told_parts"]]
+        if not tell or run.late:
             return None
+        rank = min(tell, key=lambda item: item["headroom_bytes"])["rank"]
+        sizes = run.ranks[rank]["told_parts"]
         found = []
         for assumed in _COMES:
             self.tell(f"running rank {rank}, to which {_COMES[assumed]}")
@@ -177,6 +178,7 @@ class Asked:
             figures = max(self._devices(result), key=lambda item: item["total_bytes"])
             found.append(
                 {
+                    "rank": rank,
                     "assumed": assumed,
                     **{key: figures[key] for key in _BYTES},
                     "headroom_bytes": self.capacity - figures["total_bytes"],

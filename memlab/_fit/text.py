@@ -121,13 +121,13 @@ def _ranks(answer):
 
 
 def _rows(world):
-    """The table of the rank that decides, by how many rows come to it."""
+    """The table of a rank by how many rows come to it."""
     yield "Rows that ranks send each other, as tokens for experts: how many come follows from data"
     yield f"  {'come':>6}  {'peak':>12}  {'reserved':>12}  {'in all':>12}  {'left':>12}"
     for item in world["rows"]:
         yield f"  {item['assumed']:>6}  {_sizes(item)}"
     yield (
-        f"Of rank {world['decides']}, if each rank has as many rows as this one, and none of all "
+        f"Of rank {world['rows'][0]['rank']}, if each rank has as many rows as this one, and none of all "
         "of them come to it, as many as to each other rank, or all. In the other figures as "
         "many come as it sends."
     )

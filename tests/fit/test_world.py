@@ -312,14 +312,15 @@ def test_a_tally_of_what_is_not_known_has_the_sum_that_was_counted(capsys, monke
 def test_rows_that_do_not_fit_are_told():
     rows = [
         dict(assumed=assumed, allocated_peak_bytes=1, reserved_peak_bytes=2, total_bytes=3)
-        | {"headroom_bytes": left}
+        | {"rank": 5, "headroom_bytes": left}
         for assumed, left in (("none", 8 << 20), ("even", 4 << 20), ("all", -(2 << 20)))
     ]
-    lines = list(text._rows({"decides": 5, "rows": rows}))
+    lines = list(text._rows({"decides": 0, "rows": rows}))
     assert lines[4].split()[0] == "all" and lines[4].endswith("-2.00 MiB")
+    assert lines[-2].startswith("Of rank 5, if each rank has as many rows as this one")
     assert lines[-1] == "If all come to one rank, it does not fit."
     rows[-1]["headroom_bytes"] = 0
-    assert list(text._rows({"decides": 5, "rows": rows}))[5:] == lines[5:6]
+    assert list(text._rows({"decides": 0, "rows": rows}))[5:] == lines[5:6]
 
 
 OFFLOADS = """

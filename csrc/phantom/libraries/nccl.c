@@ -359,6 +359,7 @@ typedef struct {
     size_t count, room;
     parts sent, received; /* from one to another */
     ml_nccl_comm *comm;   /* of these */
+    bool mixed;           /* they are of several communicators */
     bool own;             /* a part is this rank's: of all_to_all, not of a pipeline */
 } calls;
 
@@ -434,6 +435,8 @@ ML_EXPORT(int, ncclGroupEnd, (void))
                 atomic_store(&unequal, true);
             }
         }
+    }
+    if (group.own && !group.mixed) {
         ml_nccl_exchanged(group.comm, group.sent.all, group.sent.count,
                           group.received.all, group.received.count);
     }
@@ -532,8 +535,10 @@ part(void *at, size_t count, int type, int peer)
 ML_EXPORT(int, ncclSend,
           (void *from, size_t count, int type, int peer, ml_nccl_comm *comm))
 {
-    if (group.depth > 0 && add_part(&group.sent, part(from, count, type, peer))) {
+    if (group.depth > 0 && peer >= 0 && peer < comm->ranks &&
+        add_part(&group.sent, part(from, count, type, peer))) {
         group.own = group.own || peer == comm->rank;
+        group.mixed = group.mixed || (group.comm != NULL && group.comm != comm);
         group.comm = comm;
     }
     return pass(comm, peer, ML_NCCL_SENT);
