@@ -225,7 +225,9 @@ typedef void (*ml_oom_hook)(int64_t device, uint64_t alloc_bytes, uint64_t total
 /* native.cpp */
 const ml_native *ml_native_table(void);
 
-/* torchscript.cpp.  Whether the calling thread runs TorchScript. */
+/* torchscript.cpp.  With the GIL, once: API learns of the first program in TorchScript. */
+void ml_torchscript_bind(const ml_api *api);
+/* Whether the calling thread runs TorchScript. */
 int ml_torchscript_runs(void)
 #ifdef __cplusplus
     noexcept

@@ -82,6 +82,7 @@ register_sources(PyObject *, PyObject *capsule)
     }
     registered = true;
     ml_regions_bind(api);
+    ml_torchscript_bind(api);
 #ifdef MEMLAB_WITH_CUDA
     ml_arrival_bind(api, ml_cuda_source(api));
     if (register_one(api, ml_cuda_source(api), names) < 0) {

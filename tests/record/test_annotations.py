@@ -16,6 +16,8 @@ import pytest
 import memlab
 from memlab import _core
 
+ISOLATED = Path(__file__).parents[1] / "isolated"
+
 
 @pytest.fixture
 def script():
@@ -491,8 +493,13 @@ def test_annotations_survive_a_file_of_all_events(script, tmp_path):
 
 
 @pytest.mark.cuda
+def test_regions_of_collectives(phantom_run):
+    phantom_run(ISOLATED / "collectives.py")
+
+
+@pytest.mark.cuda
 def test_annotations_beside_torchs_own(phantom_run):
-    program = Path(__file__).parents[1] / "isolated" / "annotations.py"
+    program = ISOLATED / "annotations.py"
     said = json.loads(phantom_run(program).stdout)
 
     def flat(annotations):

@@ -1,13 +1,20 @@
-/* Owns the callback by which torch reports torch.profiler.record_function() regions,
- * including those of its own optimizers and data loaders, and TorchScript programs.
+/* Owns what torch tells of torch.profiler.record_function() regions, including those of its
+ * own optimizers and data loaders, and of collectives.
  *
- * It exists only while a source records, for these two scopes: torch runs nothing for
- * an operator because of it.  It takes a lock, so the allocator's callback must never
- * reach this file. */
+ * torch tells them to callbacks.  But while a process has one for all threads, each node of a
+ * backward pass makes its thread's lists of them anew: a quarter of the instructions that a
+ * recording took.  So a thread has the callback only as it enters a region: before the
+ * operators by which record_function() begins one, torch runs a kernel of memlab's.  torch
+ * keeps with the region whom to tell of its end.  Collectives begin theirs in C++: from a
+ * process's first one on, all threads have the callback.
+ *
+ * It takes locks, so the allocator's callback must never reach this file. */
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <mutex>
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 
 #include "bridge.h"
@@ -15,13 +22,26 @@
 namespace {
 
 const ml_api *bound_api;
-/* Bits of the recording sources.  Changed only under the recorder's lock. */
+
+/* Guards what follows, but for the atomics. */
+std::mutex lock;
+/* Bits of the recording sources. */
 unsigned listeners;
+/* Of the callback on all threads. */
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
-/* Whether this has ever changed torch's list of callbacks. */
+bool collectives; /* there was one */
+bool placed;      /* the kernels */
+
+std::atomic<bool> listening{false};
+/* All threads have the callback while a source records. */
+std::atomic<bool> everywhere{false};
+/* Whether the kernels are placed, or memlab has changed torch's list of callbacks. */
 std::atomic<bool> changed{false};
 std::atomic<bool> forked{false};
 std::atomic<uint64_t> last_number{0};
+
+/* This thread enters a region with a callback of its own. */
+thread_local bool entering;
 
 /* Connects a region's end, which may come on another thread, with its begin. */
 struct region : at::ObserverContext {
@@ -36,13 +56,9 @@ tell(int end, const at::RecordFunction &function, uint64_t number)
 }
 
 std::unique_ptr<at::ObserverContext>
-on_begin(const at::RecordFunction &function)
+begin(const at::RecordFunction &function)
 {
     if (forked.load(std::memory_order_relaxed)) {
-        return nullptr;
-    }
-    if (function.scope() == at::RecordScope::TORCHSCRIPT_FUNCTION) {
-        bound_api->torchscript_begun(ml_torchscript_running);
         return nullptr;
     }
     auto begun = std::make_unique<region>();
@@ -51,11 +67,144 @@ on_begin(const at::RecordFunction &function)
     return begun;
 }
 
+std::unique_ptr<at::ObserverContext>
+on_begin(const at::RecordFunction &function)
+{
+    return entering ? nullptr : begin(function);
+}
+
 void
 on_end(const at::RecordFunction &function, at::ObserverContext *context)
 {
     if (context != nullptr && !forked.load(std::memory_order_relaxed)) {
         tell(1, function, static_cast<region *>(context)->number);
+    }
+}
+
+at::RecordFunctionCallback
+callback_of(at::RecordFunctionCallback::StartCallback start)
+{
+    return at::RecordFunctionCallback(start, on_end)
+        .scopes({at::RecordScope::USER_SCOPE});
+}
+
+/* While it lives, the calling thread has the callback. */
+struct own_callback {
+    at::CallbackHandle own = at::INVALID_CALLBACK_HANDLE;
+
+    own_callback()
+    {
+        try {
+            own = at::addThreadLocalCallback(callback_of(begin));
+            entering = true;
+        }
+        catch (...) {
+            /* No memory: the region is left out. */
+        }
+    }
+    own_callback(const own_callback &) = delete;
+    own_callback &operator=(const own_callback &) = delete;
+    ~own_callback()
+    {
+        entering = false;
+        if (own != at::INVALID_CALLBACK_HANDLE) {
+            try {
+                at::removeCallback(own);
+            }
+            catch (...) {
+                /* No memory for the list without it: it is told of regions twice. */
+            }
+        }
+    }
+};
+
+/* With the lock. */
+void
+settle()
+{
+    const bool wanted = listeners != 0 && collectives;
+    if (wanted == (handle != at::INVALID_CALLBACK_HANDLE)) {
+        return;
+    }
+    if (wanted) {
+        handle = at::addGlobalCallback(callback_of(on_begin));
+    }
+    else {
+        at::removeCallback(handle);
+        handle = at::INVALID_CALLBACK_HANDLE;
+    }
+}
+
+/* ---- Kernels ---- */
+
+/* What torch would run without memlab's kernel. */
+void
+go_on(const c10::OperatorHandle &op, c10::DispatchKeySet keys, torch::jit::Stack *stack)
+{
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER,
+                                                  c10::DispatchKey::BackendSelect),
+                       stack);
+}
+
+void
+enter_region(const c10::OperatorHandle &op, c10::DispatchKeySet keys,
+             torch::jit::Stack *stack)
+{
+    if (!listening.load(std::memory_order_relaxed) ||
+        everywhere.load(std::memory_order_relaxed) ||
+        forked.load(std::memory_order_relaxed)) {
+        go_on(op, keys, stack);
+        return;
+    }
+    const own_callback told;
+    go_on(op, keys, stack);
+}
+
+void
+begin_collective(const c10::OperatorHandle &op, c10::DispatchKeySet keys,
+                 torch::jit::Stack *stack)
+{
+    if (!everywhere.load(std::memory_order_relaxed) &&
+        !forked.load(std::memory_order_relaxed)) {
+        const std::lock_guard<std::mutex> held(lock);
+        try {
+            collectives = true;
+            settle();
+            /* Last: a thread that is entering a region has a callback of its own. */
+            everywhere.store(true);
+        }
+        catch (...) {
+            /* No memory: its region is left out. */
+        }
+    }
+    go_on(op, keys, stack);
+}
+
+template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys *kernel>
+void
+place(const c10::OperatorName &name)
+{
+    /* For ever: another thread may be in the operator. */
+    static_cast<void>(
+        new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerImpl(
+            name, c10::DispatchKey::BackendSelect,
+            c10::KernelFunction::makeFromBoxedFunction<kernel>(), {}, nullptr,
+            "memlab")));
+}
+
+/* torch asks for kernels of this key, which these operators lack, first and whatever an
+ * operator's arguments are. */
+void
+place_kernels()
+{
+    for (const c10::OperatorName &name : c10::Dispatcher::singleton().getAllOpNames()) {
+        if (name.name == "profiler::_record_function_enter" ||
+            name.name == "profiler::_record_function_enter_new") {
+            place<enter_region>(name);
+        }
+        else if (name.name.compare(0, 6, "c10d::") == 0) {
+            place<begin_collective>(name);
+        }
     }
 }
 
@@ -72,28 +221,24 @@ ml_regions_bind(const ml_api *api)
 void
 ml_regions_listen(unsigned source, int enabled)
 {
-    /* In a child, a thread that does not exist may hold torch's lock, which protects
-     * the copy of a changed list. */
+    /* In a child, a thread that does not exist may hold a lock. */
     if (forked.load(std::memory_order_relaxed)) {
         return;
     }
-    const unsigned before = listeners;
-    listeners = enabled ? listeners | source : listeners & ~source;
     try {
+        const std::lock_guard<std::mutex> held(lock);
         changed.store(true, std::memory_order_relaxed);
-        if (before == 0 && listeners != 0) {
-            handle = at::addGlobalCallback(
-                at::RecordFunctionCallback(on_begin, on_end)
-                    .scopes({at::RecordScope::USER_SCOPE,
-                             at::RecordScope::TORCHSCRIPT_FUNCTION}));
+        listeners = enabled ? listeners | source : listeners & ~source;
+        listening.store(listeners != 0, std::memory_order_relaxed);
+        if (!placed) {
+            placed = true;
+            place_kernels();
         }
-        else if (before != 0 && listeners == 0) {
-            at::removeCallback(handle);
-        }
+        settle();
     }
     catch (...) {
         /* No memory: the recording has no regions. */
-        listeners = 0;
+        listening.store(false, std::memory_order_relaxed);
     }
 }
 

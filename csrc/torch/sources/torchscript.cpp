@@ -1,7 +1,13 @@
-/* Owns the frames of TorchScript's interpreter.
+/* Owns the frames of TorchScript's interpreter, and how memlab learns that there are any.
  *
  * Like native.cpp, not on the allocator callback's proven path: torch copies the frames
- * into memory of its own. */
+ * into memory of its own.  So they are asked for only once Python has called a program of
+ * TorchScript: the types of its functions and methods call by a function of memlab's.  A
+ * callback of torch's would make each node of a backward pass slower (regions.cpp).
+ * Programs that C++ alone runs are noticed if they are the first to use CUDA. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
 #include <string>
 #include <tuple>
 
@@ -9,6 +15,58 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include "bridge.h"
+
+namespace {
+
+const ml_api *bound_api;
+
+/* A type whose objects are programs; CALL is its own. */
+struct program_type {
+    const char *name;
+    ternaryfunc call;
+};
+program_type function_type = {"ScriptFunction", nullptr};
+program_type method_type = {"ScriptMethod", nullptr};
+
+template <program_type *type>
+PyObject *
+call(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    bound_api->torchscript_begun(ml_torchscript_running);
+    return type->call(self, args, kwargs);
+}
+
+/* For ever, as the call may be under way. */
+template <program_type *type>
+void
+watch(PyObject *module)
+{
+    PyObject *found = PyObject_GetAttrString(module, type->name);
+    if (found != nullptr && PyType_Check(found)) {
+        PyTypeObject *program = reinterpret_cast<PyTypeObject *>(found);
+        type->call = program->tp_call;
+        if (type->call != nullptr) {
+            program->tp_call = call<type>;
+        }
+    }
+    Py_XDECREF(found);
+    PyErr_Clear();
+}
+
+} // namespace
+
+void
+ml_torchscript_bind(const ml_api *api)
+{
+    bound_api = api;
+    PyObject *module = PyImport_ImportModule("torch._C");
+    if (module != nullptr) {
+        watch<&function_type>(module);
+        watch<&method_type>(module);
+    }
+    Py_XDECREF(module);
+    PyErr_Clear();
+}
 
 int
 ml_torchscript_runs(void) noexcept
