@@ -1,5 +1,5 @@
-"""MEMLAB_PHANTOM_VALUES=1: small values in a process that nothing records: of a program that
-`memlab phantom` started, or one that a recorded program started.
+"""MEMLAB_PHANTOM_VALUES=1: small values in the processes of a program that `memlab phantom`
+started, which nothing records, and in those that a recorded program starts.
 
 memlab.pth calls begin() in every Python process that has the variable.  Values are kept from
 the process's initialisation of CUDA on.  Without a bridge to its torch the program runs all

@@ -7,6 +7,10 @@
 
 #include "file/journal/journal_trim_parts.h"
 
+/* A chunk has thousands: a mark at its end alone may be too late to tell a block's birth
+ * from a note shortly after. */
+#define EVENTS_OF_A_MARK 256
+
 static ml_allocator_rules
 rules_of(const trim_device *device)
 {
@@ -129,6 +133,17 @@ skip(trim_device *device, ml_mlab_trim_lane *lane, const ml_chunk *header)
     return 0;
 }
 
+static int
+put_mark(trim_device *device)
+{
+    if (ml_grow((void **)&device->marks, &device->mark_capacity, device->mark_count + 1,
+                sizeof(*device->marks)) < 0) {
+        return ML_ENOMEM;
+    }
+    device->marks[device->mark_count++] = (trim_mark){device->followed, device->ticks};
+    return 0;
+}
+
 int
 trim_follow(ml_trim *trim, unsigned number, ml_chunk_reader *chunk,
             const ml_chunk *header)
@@ -151,13 +166,14 @@ trim_follow(ml_trim *trim, unsigned number, ml_chunk_reader *chunk,
             device->followed++;
             lane->gone++;
             ml_ledger_follow(device->ledger, &event);
+            if (device->followed % EVENTS_OF_A_MARK == 0 && put_mark(device) < 0) {
+                return ML_ENOMEM;
+            }
         }
     }
-    if (ml_grow((void **)&device->marks, &device->mark_capacity, device->mark_count + 1,
-                sizeof(*device->marks)) < 0) {
+    if (put_mark(device) < 0) {
         return ML_ENOMEM;
     }
-    device->marks[device->mark_count++] = (trim_mark){device->followed, device->ticks};
     lane->chunk++;
     return found;
 }

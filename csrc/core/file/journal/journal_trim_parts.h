@@ -24,7 +24,7 @@ typedef struct trim_gap {
     uint64_t missing; /* of these, since the start */
 } trim_gap;
 
-/* Where a followed chunk of a device ends. */
+/* A moment of a device that is followed, at the end of a chunk and every so many events. */
 typedef struct trim_mark {
     uint64_t followed; /* events of the device by then */
     uint64_t ticks;

@@ -149,6 +149,12 @@ test_what_held_holds(void)
     sample_emit(0, ML_ACTION_ALLOC, SEGMENT + 5 * MIB, MIB, 18);
     note(ML_NOTE_HOLDER, SEGMENT, "held before");
     note(ML_NOTE_HOLDER, SEGMENT + 4 * MIB, "held and ended");
+    /* Far less than a chunk after its block was made. */
+    for (unsigned i = 0; i < 200; i++) {
+        sample_emit(0, ML_ACTION_ALLOC, SEGMENT + 6 * MIB, MIB, 19);
+        sample_free(0, SEGMENT + 6 * MIB, MIB, 20);
+    }
+    note(ML_NOTE_HOLDER, SEGMENT + 2 * MIB, "held early");
     uint64_t steps = run_until_dropped(window, 3);
     note(ML_NOTE_PHASE_END, 2, "epoch");
     ml_window_stop(window);
@@ -162,7 +168,7 @@ test_what_held_holds(void)
     CHECK(info.gone_events > 0 && info.gone_steps > 0 && info.gone_steps + 3 <= steps);
     const ml_device_trace *trace = &recording->devices[0];
     /* 3 events a loop, those by hand, and the look at the memory is left out. */
-    CHECK_UINT(trace->overwritten_events + trace->event_count, 15000 * steps + 10);
+    CHECK_UINT(trace->overwritten_events + trace->event_count, 15000 * steps + 610);
     CHECK_UINT(trace->overwritten_events, info.gone_events);
     const uint64_t addrs[] = {SEGMENT, SEGMENT + 2 * MIB, SEGMENT + 3 * MIB,
                               SEGMENT + 5 * MIB};
@@ -185,6 +191,7 @@ test_what_held_holds(void)
     CHECK_UINT(count_notes(recording, ML_NOTE_PHASE_END, "epoch"), 1);
     CHECK_UINT(count_notes(recording, ML_NOTE_HOLDER, "held before"), 1);
     CHECK_UINT(count_notes(recording, ML_NOTE_HOLDER, "held and ended"), 0);
+    CHECK_UINT(count_notes(recording, ML_NOTE_HOLDER, "held early"), 1);
     CHECK_UINT(count_notes(recording, ML_NOTE_STEP, ""), steps - info.gone_steps);
     for (size_t i = 0; i < recording->note_count; i++) {
         if (recording->notes[i].kind == ML_NOTE_STEP) {
