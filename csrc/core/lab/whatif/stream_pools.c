@@ -80,8 +80,8 @@ ml_stream_pools_init(ml_stream_pools *pools, const ml_device_trace *trace)
 {
     *pools = (ml_stream_pools){.trace = trace, .since = find_comings(trace)};
     uint32_t number;
-    int error = pools->since == NULL ? ML_ENOMEM
-                                     : find(pools, (ml_stream_pool){0}, &number);
+    int error =
+        pools->since == NULL ? ML_ENOMEM : find(pools, (ml_stream_pool){0}, &number);
     if (error < 0) {
         ml_stream_pools_fini(pools);
     }
