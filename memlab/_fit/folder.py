@@ -9,6 +9,7 @@ import fcntl
 import glob
 import os
 import shutil
+import stat
 import tempfile
 
 _PREFIX = "memlab_fit_"
@@ -34,11 +35,20 @@ def temporary_folder():
 
 def remove_left():
     """Removes the folders here whose processes were killed."""
-    for path in glob.glob(os.path.join(tempfile.gettempdir(), f"{_PREFIX}*", _LOCK)):
-        # Held by a process that lives, or of another user's.
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(os.path.dirname(path))
+    for path in glob.glob(os.path.join(tempfile.gettempdir(), f"{_PREFIX}*")):
+        # Held by a process that lives, or without a lock.
+        with contextlib.suppress(OSError):
+            if not _is_own(path):
+                continue
+            with open(os.path.join(path, _LOCK), "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(path)
+
+
+def _is_own(path):
+    """Whether PATH is a folder of this user's; others may leave links to folders here."""
+    found = os.lstat(path)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _remove(path):

@@ -62,3 +62,12 @@ def test_folders_of_others_stay(place):
     (place / "memlab_fit_x").write_text("")
     folder.remove_left()
     assert len(os.listdir(place)) == 2
+
+
+def test_a_link_to_a_folder_with_a_lock_stays(place, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    (other / ".lock").write_text("")
+    (other / "kept").mkdir()
+    (place / "memlab_fit_link").symlink_to(other)
+    folder.remove_left()
+    assert (other / "kept").is_dir() and (place / "memlab_fit_link").is_symlink()
