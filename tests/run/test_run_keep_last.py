@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from cuda_here import KEEPS_WORKSPACES
 
 import memlab
 from memlab._files.load import read_recording
@@ -34,7 +35,7 @@ torch.empty(1 << 40, dtype=torch.uint8, device="cuda:0")
 
 
 def test_out_of_memory_after_much_was_dropped(run, tmp_path):
-    done = run(PROGRAM, "--keep-last", "20steps", status=1)
+    done = run(PROGRAM, "--keep-last", "20steps", status=1, env=KEEPS_WORKSPACES)
     whole = memlab.load(str(tmp_path / "memlab_out" / "rank0.pickle"))
     last = read_recording(str(tmp_path / "memlab_out" / "rank0.mlab"))
     assert last.file["gone_steps"] > 50 and last.file["state"] == "ended"
@@ -50,10 +51,12 @@ def test_out_of_memory_after_much_was_dropped(run, tmp_path):
     assert blocks(ours) == blocks(whole)
     # No step of the part that is kept allocated it.
     assert last.peak(0)["by_category"]["parameter"] == 64 * 64 * 4 + 512
-    # Nor the workspaces of libraries; only its forward tells cuBLASLt's 1 MiB from a tensor.
+    # Nor the workspaces of libraries.  Only its forward tells cuBLASLt's 1 MiB from a tensor;
+    # torch 2.15 has none.
     everything = memlab.open(tmp_path / "memlab_out" / "rank0.pickle").peak(0)
-    workspaces = everything["by_category"]["workspace"]
-    assert last.peak(0)["by_category"]["workspace"] == workspaces - (1 << 20) > 0
+    workspaces = last.peak(0)["by_category"]["workspace"]
+    assert workspaces > 0
+    assert everything["by_category"]["workspace"] - workspaces in (0, 1 << 20)
     text = report.text(last)
     assert re.search(r"Dropped: \d+ events and \d+ steps", text.replace("\n    ", " "))
     verdict = " ".join(text.split("Verdict:")[1].split())
