@@ -14,7 +14,7 @@ from memlab import phantom
 from memlab._errors import Error, check_count
 from memlab._files import load
 from memlab._fit import vary as _fit_vary
-from memlab._fit.run import Command, Runs, ranks_of
+from memlab._fit.run import BYTES, Command, Runs, ranks_of
 from memlab._run import made_up
 from memlab._text import wording
 
@@ -51,7 +51,6 @@ _COMES = {
     "even": "as many rows come as to each other rank",
     "all": "all rows of all ranks come",
 }
-_BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
 
 
 def answer_of(
@@ -180,7 +179,7 @@ class Asked:
                 {
                     "rank": rank,
                     "assumed": assumed,
-                    **{key: figures[key] for key in _BYTES},
+                    **{key: figures[key] for key in BYTES},
                     "headroom_bytes": self.capacity - figures["total_bytes"],
                 }
             )

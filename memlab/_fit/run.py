@@ -20,6 +20,8 @@ from memlab._fit.folder import temporary_folder
 from memlab._run import commands
 from memlab._text import wording
 
+# What answers and sweeps tell of a device, in this order.
+BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
 # Time to write the recording after the request to end.
 _GRACE_SECONDS = 30
 _TAIL_LINES = 80

@@ -23,7 +23,7 @@ from memlab import phantom
 from memlab._errors import Error
 from memlab._fit import condition, folder, needs, vary, world
 from memlab._fit.fit import TIMEOUT_SECONDS
-from memlab._fit.run import ranks_of
+from memlab._fit.run import BYTES, ranks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from memlab._answers import Sweep
     from memlab._core import _Path
 
-_BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
 _PR_SET_PDEATHSIG = 1
 # For workers to end what they run when a sweep is given up.
 _GRACE_SECONDS = 10
@@ -153,12 +152,12 @@ def try_out(question) -> dict:
         return _failed(error)
     fullest = max(answer["devices"], key=lambda item: item["total_bytes"])
     # The figures of a run that ran out of memory do not show its need.
-    figures = {key: fullest[key] if answer["fits"] else None for key in _BYTES}
+    figures = {key: fullest[key] if answer["fits"] else None for key in BYTES}
     return {"fits": answer["fits"], **figures, "rank": fullest["rank"], "error": None}
 
 
 def _failed(error):
-    return {"fits": False, **dict.fromkeys(_BYTES), "rank": None, "error": str(error)}
+    return {"fits": False, **dict.fromkeys(BYTES), "rank": None, "error": str(error)}
 
 
 @contextlib.contextmanager
@@ -244,7 +243,7 @@ class _Row:
 
     def answer(self):
         capacity = self.capacity()
-        largest, result = self._best or (None, dict.fromkeys((*_BYTES, "rank")))
+        largest, result = self._best or (None, dict.fromkeys((*BYTES, "rank")))
         total = result["total_bytes"]
         return {
             "gpu": self.gpu,
@@ -253,7 +252,7 @@ class _Row:
             "largest": largest if self._range is not None else None,
             "highest": self._highest,
             "fits": self._best is not None,
-            **{key: result[key] for key in (*_BYTES, "rank")},
+            **{key: result[key] for key in (*BYTES, "rank")},
             "capacity_bytes": capacity,
             "headroom_bytes": None if total is None else capacity - total,
             "price": None,

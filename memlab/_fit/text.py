@@ -1,5 +1,6 @@
 """The answer of `memlab fit` in words."""
 
+from memlab._fit.run import BYTES
 from memlab._text import wording
 
 # Where the context and the libraries that the phantom device takes were measured.
@@ -137,10 +138,7 @@ def _rows(world):
 
 def _sizes(item):
     left = item["headroom_bytes"]
-    sizes = [
-        wording.size(item[key])
-        for key in ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
-    ]
+    sizes = [wording.size(item[key]) for key in BYTES]
     sizes.append(wording.size(left) if left >= 0 else f"-{wording.size(-left)}")
     return "  ".join(size.rjust(12) for size in sizes)
 
