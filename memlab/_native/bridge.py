@@ -59,6 +59,8 @@ _CUDA_SOURCES = (
     "values/value_tensors.cpp",
     "values/values.cpp",
 )
+# The allocator's callback: what it calls is read from its object's symbols.
+_OWN_OBJECT = "tracker.cpp"
 _HEADERS = (
     "bridge.h",
     "objects/graph.h",
@@ -156,6 +158,22 @@ def sources(torch_build):
     """The paths of the C++ files that make the bridge for this torch."""
     names = _SOURCES + (_CUDA_SOURCES if torch_build.cuda else ())
     return [_source_dirs()[0] / name for name in names]
+
+
+def _write_units(torch_build, folder):
+    """The files that the compiler is given, Paths, of which all but the tracker's is one
+    that FOLDER gets: torch's headers take several times as long as memlab's sources, and
+    are read once.
+    """
+    files = sources(torch_build)
+    own = [path for path in files if path.name == _OWN_OBJECT]
+    unit = Path(folder, "bridge.cpp")
+    base = _source_dirs()[0]
+    lines = [
+        f'#include "{path.relative_to(base)}"\n' for path in files if path not in own
+    ]
+    unit.write_text("".join(lines), encoding="utf-8")
+    return [unit, *own]
 
 
 def bridge_key(torch_build=None):
@@ -335,7 +353,6 @@ def build(output, torch_build):
     Raises memlab.Error on failure.
     """
     output = Path(output)
-    files = sources(torch_build)
     try:
         work = tempfile.mkdtemp(prefix=".build-", dir=output.parent)
     except OSError as error:
@@ -344,6 +361,7 @@ def build(output, torch_build):
             "MEMLAB_CACHE to a folder that can be written"
         ) from error
     try:
+        files = _write_units(torch_build, work)
         objects = [os.path.join(work, path.stem + ".o") for path in files]
         commands = [
             compile_command([path], target, torch_build)
@@ -397,7 +415,7 @@ def _build_in_cache(path, torch):
             compile_command(sources(found), path, found)
             print(
                 f"memlab: building its bridge to torch {torch.__version__} in "
-                f"{path.parent} (once, up to two minutes)",
+                f"{path.parent} (once, up to a minute)",
                 file=sys.stderr,
                 flush=True,
             )

@@ -523,8 +523,8 @@ name_node(const void *context, const void *thing, char *text, size_t capacity) n
     }
 }
 
-const ml_graph table = {sizeof(ml_graph), ML_ABI_VERSION, begin,     end,
-                        classify,         references,     name_node, ml_identity};
+const ml_graph graph_table = {sizeof(ml_graph), ML_ABI_VERSION, begin,     end,
+                              classify,         references,     name_node, ml_identity};
 
 } // namespace
 
@@ -595,5 +595,5 @@ ml_storage_of(const void *object)
 const ml_graph *
 ml_graph_table(void)
 {
-    return &table;
+    return &graph_table;
 }

@@ -135,20 +135,34 @@ struct host_room {
 
 /* ---- What is yielded ---- */
 
-struct moved_tensor {
-    weak_tensor tensor;
-    c10::Device device;
-    std::shared_ptr<const ml_accumulator> accumulator; /* before the move; NULL: none */
+} // namespace
+
+struct ml_yielded {
+    struct moved_tensor {
+        weak_tensor tensor;
+        c10::Device device;
+        /* Before the move; NULL: none. */
+        std::shared_ptr<const ml_accumulator> accumulator;
+    };
+
+    struct moved_storage {
+        weak_storage cuda;
+        weak_storage host;
+        c10::Device device;
+        uint64_t stream;
+        bool resizable;
+        bool had_data; /* so its data throws */
+    };
+
+    std::vector<moved_tensor> tensors;
+    std::vector<moved_storage> storages;
+    uint64_t bytes = 0; /* of the blocks given back */
 };
 
-struct moved_storage {
-    weak_storage cuda;
-    weak_storage host;
-    c10::Device device;
-    uint64_t stream;
-    bool resizable;
-    bool had_data; /* so its data throws */
-};
+namespace {
+
+using moved_tensor = ml_yielded::moved_tensor;
+using moved_storage = ml_yielded::moved_storage;
 
 /* Host memory that numpy points into: kept as long as numpy's tensor. */
 struct kept_memory {
@@ -175,16 +189,6 @@ drop_kept()
     }
     all.erase(all.begin() + static_cast<ptrdiff_t>(count), all.end());
 }
-
-} // namespace
-
-struct ml_yielded {
-    std::vector<moved_tensor> tensors;
-    std::vector<moved_storage> storages;
-    uint64_t bytes = 0; /* of the blocks given back */
-};
-
-namespace {
 
 /* The device's storage holds the host's. */
 struct stand_in {
@@ -584,13 +588,14 @@ error() noexcept
     return failure.empty() ? nullptr : failure.c_str();
 }
 
-const ml_storages table = {sizeof(ml_storages), ML_ABI_VERSION, synchronize,  yield,
-                           empty_cache,         restore,        free_yielded, error};
+const ml_storages storages_table = {
+    sizeof(ml_storages), ML_ABI_VERSION, synchronize,  yield,
+    empty_cache,         restore,        free_yielded, error};
 
 } // namespace
 
 const ml_storages *
 ml_storages_table(void)
 {
-    return &table;
+    return &storages_table;
 }

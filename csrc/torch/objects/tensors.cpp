@@ -284,7 +284,7 @@ release_mark(void *mark) noexcept
     delete static_cast<Mark *>(mark);
 }
 
-const ml_tensors table = {
+const ml_tensors tensors_table = {
     sizeof(ml_tensors), ML_ABI_VERSION, storage_of,  gradient_of,
     parts_of,           mark_of,        marked_with, release_mark,
 };
@@ -294,5 +294,5 @@ const ml_tensors table = {
 const ml_tensors *
 ml_tensors_table(void)
 {
-    return &table;
+    return &tensors_table;
 }

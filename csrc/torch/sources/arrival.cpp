@@ -18,6 +18,8 @@
 
 #include "bridge.h"
 
+namespace memlab::arrival {
+
 namespace {
 
 const ml_api *bound_api;
@@ -127,3 +129,5 @@ ml_arrival_forked(void)
 }
 
 } /* extern "C" */
+
+} // namespace memlab::arrival

@@ -12,6 +12,8 @@
 
 #include "bridge.h"
 
+namespace memlab::compiled {
+
 namespace {
 
 /* Changed with the GIL held. */
@@ -82,3 +84,5 @@ ml_compiled_watch(int enabled)
     }
     return 0;
 }
+
+} // namespace memlab::compiled

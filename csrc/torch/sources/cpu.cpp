@@ -19,6 +19,8 @@
 #include "bridge.h"
 #include "sources/cpu_table.h"
 
+namespace memlab::cpu {
+
 namespace {
 
 /* Allocations up to this size count as small, as in torch's CUDA allocator. */
@@ -377,3 +379,5 @@ ml_cpu_count(ml_cpu_counters *out)
 }
 
 } /* extern "C" */
+
+} // namespace memlab::cpu

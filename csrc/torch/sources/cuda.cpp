@@ -24,6 +24,8 @@
 
 void ml_tracker_call(const c10::cuda::CUDACachingAllocator::TraceEntry &entry) noexcept;
 
+namespace memlab::cuda {
+
 namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
@@ -536,3 +538,5 @@ ml_cuda_observe_oom(void)
 }
 
 } /* extern "C" */
+
+} // namespace memlab::cuda

@@ -19,6 +19,8 @@
 
 #include "bridge.h"
 
+namespace memlab::regions {
+
 namespace {
 
 const ml_api *bound_api;
@@ -275,3 +277,5 @@ ml_regions_forked(void)
 }
 
 } /* extern "C" */
+
+} // namespace memlab::regions

@@ -16,6 +16,8 @@
 
 #include "bridge.h"
 
+namespace memlab::torchscript {
+
 namespace {
 
 const ml_api *bound_api;
@@ -54,6 +56,8 @@ watch(PyObject *module)
 }
 
 } // namespace
+
+extern "C" {
 
 void
 ml_torchscript_bind(const ml_api *api)
@@ -100,3 +104,7 @@ ml_torchscript_running(ml_torchscript_visitor visit, void *context) noexcept
         /* No memory for them: the stack has the frames so far. */
     }
 }
+
+} /* extern "C" */
+
+} // namespace memlab::torchscript

@@ -72,7 +72,10 @@ template <class T>
 auto
 text_of(const T &entry, int) noexcept -> decltype(entry.user_metadata_, ml_event_text{})
 {
-    return {entry.user_metadata_.data(), entry.user_metadata_.size()};
+    ml_event_text text{};
+    text.metadata = entry.user_metadata_.data();
+    text.metadata_bytes = entry.user_metadata_.size();
+    return text;
 }
 
 template <class T>

@@ -26,6 +26,8 @@
 #include "objects/graph.h"
 #include "objects/tensor_fields.h"
 
+namespace memlab::uses {
+
 namespace {
 
 const ml_api *bound_api;
@@ -281,3 +283,5 @@ ml_torch_uses_forked(void)
 }
 
 } /* extern "C" */
+
+} // namespace memlab::uses
