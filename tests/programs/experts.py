@@ -61,15 +61,19 @@ class Experts(nn.Module):
         return torch.zeros_like(x).index_add(0, order // CHOSEN, back)
 
 
-def train(planted):
+def train(planted, at=lambda point: None):
+    """AT is told each point that is reached."""
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("cpu:gloo,cuda:nccl")
+    at("process group")
     layers = nn.Sequential(*(Experts(planted) for _ in range(2))).cuda()
+    at("spread")
     optimizer = torch.optim.AdamW(layers.parameters())
-    for _ in range(3):
+    for number in range(3):
         layers(torch.randn(ROWS, WIDTH, device="cuda")).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+        at(f"step {number + 1}")
 
 
 if __name__ == "__main__":
