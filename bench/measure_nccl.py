@@ -348,7 +348,7 @@ def do_world(points, options):
         time.sleep(0.2)
         points.at(point)
 
-    module.train(argument, at)
+    module.train(argument, at=at)
     points.rows[-1]["stats"] = torch.cuda.memory_stats()
 
 

@@ -129,8 +129,8 @@ def _rows(world):
         yield f"  {item['assumed']:>6}  {_sizes(item)}"
     yield (
         f"Of rank {world['rows'][0]['rank']}, if each rank has as many rows as this one, and none of all "
-        "of them come to it, as many as to each other rank, or all. In the other figures as "
-        "many come as it sends."
+        "of them come to it, as many as to each other rank, or all. In the other figures the "
+        "other ranks send as this one does."
     )
     if world["rows"][-1]["headroom_bytes"] < 0:
         yield "If all come to one rank, it does not fit."
