@@ -3,9 +3,12 @@ several ranks: the figures behind csrc/phantom/libraries/nccl_memory.c.
 
     python bench/measure_nccl.py --out nccl.json                  # on two GPUs, some minutes
     python bench/measure_nccl.py --only first_ program_ --out nccl.json
+    python bench/measure_nccl.py --ranks 4 2 --gpus 4 --only world_ --out worlds.json
     python bench/measure_nccl.py --list
 
-Each scenario runs in processes of its own, one rank a GPU, and stops at points: there
+Each scenario runs in processes of its own, which have the environment that torchrun gives,
+one rank a GPU.  On more GPUs than a scenario has ranks, several run at once, each on GPUs of
+its own.  They stop at points: there
 every rank has synchronised and waits for the others, and it is told what the device and
 the process use (cudaMemGetInfo, NVML), what torch's allocator holds of it, and what
 NCCL's own log (NCCL_DEBUG_SUBSYS=ALLOC) says that it allocated since the point before.
@@ -15,11 +18,13 @@ otherwise.
 
 import argparse
 import collections
+import concurrent.futures
 import gzip
 import json
 import os
 import pathlib
 import pickle
+import queue
 import re
 import socket
 import subprocess
@@ -28,7 +33,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve()
-PROGRAM = HERE.parents[1] / "tests" / "programs" / "ranks_train.py"
+PROGRAMS = HERE.parents[1] / "tests" / "programs"
 MIB = 1 << 20
 # What each first call is made with, and what follows it.
 CALLS = (
@@ -64,18 +69,40 @@ KINDS = (
 )
 
 
-def scenarios():
-    """Name to (what the ranks do, more environment)."""
+# Program and argument of the worlds that memlab fit is held against, and their least ranks.
+WORLDS = {
+    **{
+        kind: ("world", kind, 2)
+        for kind in (
+            "ddp ddp_view fsdp1 fsdp2 fsdp2_keep fsdp2_mixed tp cp pp_gpipe pp_1f1b "
+            "pp_inferred pp_loops ep zero offload"
+        ).split()
+    },
+    **{kind: ("world", kind, 4) for kind in ("hsdp", "tp_fsdp2")},
+    # Of experts: as many rows to each, all to rank 0's, and as a gate chooses.
+    "ep_even": ("experts", "even", 2),
+    "ep_all": ("experts", "all", 2),
+    "ep_gate": ("experts", None, 2),
+}
+
+
+def scenarios(size):
+    """Name to (what the ranks do, more environment), in a world of SIZE."""
     found = {"sequence": (["sequence"], {})}
     for call in CALLS:
         found[f"first_{call}"] = (["call", call], {})
     found["device_id"] = (["call", "all_reduce", "--device-id"], {})
     found["one_rank"] = (["call", "all_reduce"], {"WORLD_SIZE": "1"})
+    if size >= 4:
+        found["pairs"] = (["pairs"], {})
     found["groups"] = (["groups"], {})
     # Where the device is given, further communicators are split from the first.
     found["groups_device_id"] = (["groups", "--device-id"], {})
     for kind in KINDS:
         found[f"program_{kind}"] = (["program", kind], {})
+    for kind, (_, _, least) in WORLDS.items():
+        if size >= least:
+            found[f"world_{kind}"] = (["world", kind], {})
     for name, variables in VARIANTS.items():
         found[name] = (["call", "all_reduce"], variables)
     return found
@@ -120,7 +147,7 @@ class Log:
             # Without who and where: host:pid:tid [0] NCCL INFO, addresses, channels.
             re.sub(r"0x[0-9a-f]+", "0x", re.sub(r"Channel \d+", "Channel N", line))
             for line in map(self.message, text.decode(errors="replace").splitlines())
-            if re.search(r"(?i)alloc|memory used|channel|connected|buff|/dev/shm", line)
+            if re.search(r"(?i)alloc|memory used|channel|connected|buff|/dev/shm|init c", line)
         )
         return {"lines": [[count, line] for line, count in counts.items()][:400]}
 
@@ -153,7 +180,9 @@ class Points:
                 "reserved": reserved,
                 "allocated": torch.cuda.memory_allocated(),
                 "outside": total - free - reserved,
-                "nvml": nvml_processes(self.rank),
+                "allocated_peak": torch.cuda.max_memory_allocated(),
+                "reserved_peak": torch.cuda.max_memory_reserved(),
+                "nvml": nvml_processes(int(os.environ["FIRST_GPU"]) + self.rank),
                 "nccl": self.log.since(),
             }
         )
@@ -200,6 +229,7 @@ def one_call(name, group, count):
     import torch.distributed as dist
 
     rank, size = dist.get_rank(group), dist.get_world_size(group)
+    members = dist.get_process_group_ranks(group or dist.group.WORLD)
     whole = torch.zeros(max(count // 4, size), device="cuda")
     part = whole[: whole.numel() // size].clone()
     whole = whole[: part.numel() * size]
@@ -210,15 +240,15 @@ def one_call(name, group, count):
     elif name == "reduce_scatter":
         dist.reduce_scatter_tensor(part, whole, group=group)
     elif name == "broadcast":
-        dist.broadcast(whole, 0, group=group)
+        dist.broadcast(whole, members[0], group=group)
     elif name == "reduce":
-        dist.reduce(whole, 0, group=group)
+        dist.reduce(whole, members[0], group=group)
     elif name == "all_to_all":
         dist.all_to_all_single(torch.empty_like(whole), whole, group=group)
     elif name == "barrier":
         dist.barrier(group=group)
     elif name == "send_recv" and size > 1:
-        peers = (rank + 1) % size, (rank - 1) % size
+        peers = members[(rank + 1) % size], members[rank - 1]
         works = dist.batch_isend_irecv(
             [
                 dist.P2POp(dist.isend, whole, peers[0], group),
@@ -279,11 +309,54 @@ def do_groups(points, options):
     points.at("all destroyed")
 
 
+def do_pairs(points, options):
+    """Communicators of two of the ranks, and who sends to whom in the whole."""
+    import torch.distributed as dist
+
+    begin(points, options.device_id)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    one_call("all_reduce", None, MIB)
+    points.at("first communicator")
+    for apart in (1, size // 2):
+        # 0 and 1, 2 and 3; then 0 and 2, 1 and 3.
+        first = [i for i in range(size) if i // apart % 2 == 0]
+        groups = {i: dist.new_group([i, i + apart]) for i in first}
+        own = groups[rank if rank in groups else rank - apart]
+        for call in ("all_reduce", "all_gather", "broadcast", "send_recv"):
+            one_call(call, own, MIB)
+            points.at(f"pairs {apart} apart {call}")
+    for call in ("send_recv", "all_to_all"):
+        one_call(call, None, MIB)
+        points.at(f"whole {call}")
+
+
+def do_world(points, options):
+    """One of WORLDS in this very process, and its allocator's statistics at the end."""
+    import importlib
+
+    import torch
+
+    program, argument, _ = WORLDS[options.name]
+    sys.path.insert(0, str(PROGRAMS))
+    module = importlib.import_module(program)
+    torch.cuda.synchronize()
+    points.at("context")
+
+    def at(point):
+        torch.cuda.synchronize()
+        # What a collective held is let go by a thread of torch's that looks each 100 ms.
+        time.sleep(0.2)
+        points.at(point)
+
+    module.train(argument, at=at)
+    points.rows[-1]["stats"] = torch.cuda.memory_stats()
+
+
 def do_program(points, options):
     """The program in this very process, with a trace of its allocator."""
     import torch
 
-    sys.path.insert(0, str(PROGRAM.parent))
+    sys.path.insert(0, str(PROGRAMS))
     import ranks_train
 
     torch.cuda.memory._record_memory_history(context=None, max_entries=1 << 20)
@@ -308,6 +381,8 @@ def rank_main(options):
         "call": do_call,
         "sequence": do_sequence,
         "groups": do_groups,
+        "pairs": do_pairs,
+        "world": do_world,
         "program": do_program,
     }[options.what](points, options)
     told = {
@@ -333,18 +408,19 @@ def free_ports(count):
     return ports
 
 
-def run_scenario(arguments, variables, options, folder):
-    """What each rank told, or why not."""
-    size = int(variables.get("WORLD_SIZE", options.ranks))
+def run_scenario(arguments, variables, size, first_gpu, options, folder):
+    """What each of SIZE ranks told, or why not; rank 0 has the device FIRST_GPU."""
     port, meeting = free_ports(2)
-    children, results = [], []
+    children, results, errors = [], [], []
     for rank in range(size):
-        result = os.path.join(folder, f"rank{rank}.json")
-        results.append(result)
+        results.append(pathlib.Path(folder, f"rank{rank}.json"))
+        errors.append(pathlib.Path(folder, f"rank{rank}.err"))
         environment = {
             "NCCL_NVLS_ENABLE": "0",
             **os.environ,
             **variables,
+            "CUDA_VISIBLE_DEVICES": ",".join(str(first_gpu + i) for i in range(size)),
+            "FIRST_GPU": str(first_gpu),
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(size),
@@ -356,45 +432,59 @@ def run_scenario(arguments, variables, options, folder):
             "NCCL_DEBUG_SUBSYS": "INIT,ALLOC,GRAPH,P2P,SHM",
             "NCCL_DEBUG_FILE": os.path.join(folder, f"nccl{rank}.log"),
         }
-        command = [sys.executable, str(HERE), "--result", result]
+        command = [sys.executable, str(HERE), "--result", str(results[-1])]
         if options.traces:
             command += ["--traces", options.traces]
-        children.append(
-            subprocess.Popen(
-                [*command, "--rank-does", *arguments],
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
+        with open(errors[-1], "w") as said:
+            children.append(
+                subprocess.Popen(
+                    [*command, "--rank-does", *arguments],
+                    env=environment,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                )
             )
-        )
-    deadline = time.monotonic() + options.limit
-    errors = []
-    for child in children:
-        try:
-            _, said = child.communicate(timeout=max(1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            _, said = child.communicate()
-            said = f"ended after {options.limit} s\n" + said
-        if child.returncode != 0:
-            errors.append(said[-3000:])
-    told = [
-        json.loads(pathlib.Path(path).read_text())
-        for path in results
-        if os.path.exists(path)
+    late = wait_for(children, time.monotonic() + options.limit)
+    told = [json.loads(path.read_text()) for path in results if path.exists()]
+    failed = [
+        path.read_text()[-3000:] + (f"\nended after {options.limit} s" if late else "")
+        for path, child in zip(errors, children)
+        if child.returncode != 0
     ]
-    for path in results:
-        if os.path.exists(path):
-            os.unlink(path)
-    return {"environment": variables, "ranks": told, "errors": errors}
+    return {"environment": variables, "size": size, "ranks": told, "errors": failed}
+
+
+def wait_for(children, deadline):
+    """Until all have ended; where one fails, the others, which wait for it, have 3 seconds.
+    True: they did not end before DEADLINE.
+    """
+    failed = False
+    while any(child.poll() is None for child in children):
+        if not failed and any(child.poll() for child in children):
+            failed, deadline = True, min(deadline, time.monotonic() + 3)
+        if time.monotonic() > deadline:
+            for child in children:
+                child.kill()
+                child.wait()
+            return not failed
+        time.sleep(0.1)
+    return False
 
 
 def brief(name, told):
     """A few lines for whoever waits."""
     for said in told["errors"]:
-        print(f"{name}: FAILED: {said.strip().splitlines()[-1:]}")
+        # The error, and not what NCCL's threads say after it.
+        lines = said.strip().splitlines()
+        error = r"(\[rank\d+\]: )?[\w.]*(Error|Exception)\b"
+        named = [line for line in lines if re.match(error, line)]
+        print(f"{name}: FAILED: {(named or lines)[-1:]}")
     for rank in told["ranks"][:1]:
+        if name.startswith("world_"):
+            last = rank["points"][-1]
+            figures = ("allocated_peak", "reserved_peak", "outside")
+            print(name, *(f"{figure} {last[figure] / MIB:.2f} MiB" for figure in figures))
+            continue
         before = None
         for row in rank["points"]:
             if row["point"] == "program":
@@ -411,7 +501,8 @@ def brief(name, told):
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2])
+    parser.add_argument("--gpus", type=int, help="how many there are; else the most ranks")
     parser.add_argument("--out", help="where the JSON goes")
     parser.add_argument("--traces", help="a folder for the programs' allocator traces")
     parser.add_argument("--only", nargs="+", help="names of scenarios, or a beginning")
@@ -430,24 +521,41 @@ def main():
     options = parse(sys.argv[1:])
     if options.does:
         return rank_main(options)
-    chosen = {
-        name: scenario
-        for name, scenario in scenarios().items()
+    chosen = [
+        (name, size, *scenario)
+        for size in options.ranks
+        for name, scenario in scenarios(size).items()
         if not options.only or any(name.startswith(o) for o in options.only)
-    }
+    ]
     if options.list:
-        print("\n".join(chosen))
+        print("\n".join(f"{name} of {size}" for name, size, _, _ in chosen))
         return 0
     if options.traces:
         os.makedirs(options.traces, exist_ok=True)
     answers, began = {}, time.monotonic()
-    for name, (arguments, variables) in chosen.items():
-        with tempfile.TemporaryDirectory() as folder:
-            answers[name] = run_scenario(arguments, variables, options, folder)
-        brief(name, answers[name])
-        if options.out:
-            # After each: a run that is cut short leaves what it has.
-            pathlib.Path(options.out).write_text(json.dumps(answers))
+    for size in options.ranks:
+        places = (options.gpus or max(options.ranks)) // size
+        free = queue.SimpleQueue()
+        for place in range(places):
+            free.put(place * size)
+
+        def answer(scenario):
+            name, _, arguments, variables = scenario
+            ranks = int(variables.get("WORLD_SIZE", size))
+            first_gpu = free.get()
+            with tempfile.TemporaryDirectory() as folder:
+                found = run_scenario(arguments, variables, ranks, first_gpu, options, folder)
+            free.put(first_gpu)
+            return f"{name} of {ranks}", found
+
+        with concurrent.futures.ThreadPoolExecutor(places) as pool:
+            of_size = [scenario for scenario in chosen if scenario[1] == size]
+            for name, found in pool.map(answer, of_size):
+                answers[name] = found
+                brief(name, found)
+                if options.out:
+                    # After each: a run that is cut short leaves what it has.
+                    pathlib.Path(options.out).write_text(json.dumps(answers))
     print(f"{len(answers)} scenarios in {time.monotonic() - began:.0f} s")
     return 1 if any(each["errors"] for each in answers.values()) else 0
 

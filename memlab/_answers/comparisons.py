@@ -68,7 +68,8 @@ class SurveyOom(SurveyPlace):
 
 class SurveyRank(TypedDict):
     """A rank of a survey, and its device with the highest peak; None for unknown values.
-    growing: (file, line, function, module, "backward" or "", why there is no line), bytes a
+    first_buckets_bytes: of DistributedDataParallel's first buckets, those that were there at
+    the peak beside others that were made anew; by chance.  growing: (file, line, function, module, "backward" or "", why there is no line), bytes a
     step, and the first step.
     """
 
@@ -85,6 +86,7 @@ class SurveyRank(TypedDict):
     ooms: int
     gpu_bytes: int | None
     dropped_events: int
+    first_buckets_bytes: int
     by_category: dict[Category, int]
     growing: list[tuple[_Line, int, int]]
 

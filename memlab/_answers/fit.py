@@ -146,7 +146,8 @@ class SweepRow(TypedDict):
 
     vary: the setting of which the largest value was searched, up to highest; largest None:
     none fits.  The bytes are those of the fullest device (rank: its rank), None if nothing
-    fits.  price: of an hour of all GPUs; None: not given.  error: why the program failed,
+    fits.  total_range_bytes: total_bytes if none, or all, of the rows for experts come to a
+    rank, with the largest value; None: no rank tells others how many it sends.  price: of an hour of all GPUs; None: not given.  error: why the program failed,
     other than by memory.
     """
 
@@ -159,6 +160,7 @@ class SweepRow(TypedDict):
     allocated_peak_bytes: int | None
     reserved_peak_bytes: int | None
     total_bytes: int | None
+    total_range_bytes: list[int] | None
     rank: int | None
     capacity_bytes: int
     headroom_bytes: int | None

@@ -34,6 +34,9 @@ _ALIKE = 0.02
 # this share of the lower peak in common: else they do other work, as a stage does.
 _TIMES = 4
 _RELATED = 0.5
+# DistributedDataParallel makes its buckets when it is made, and anew in the second step.
+_DDP = "torch/nn/parallel/distributed.py"
+_FIRST, _ANEW = "_ddp_init_helper", "_pre_forward"
 # What an answer tells elsewhere, or not.
 _INNER = ("of", "lines", "last_oom")
 # Kinds, ranks of a kind and lines of a difference that the text shows.
@@ -54,13 +57,45 @@ def _line(row):
     )
 
 
-def _lines(peak):
-    """The bytes of each line of PEAK, small ones as one."""
+def _row_of(stack, rows):
+    """The number of the one of ROWS, by line, that has the memory of STACK; None: none has."""
+    for frame in stack["frames"]:
+        for i, row in enumerate(rows):
+            place = row["file"], row["line"], row["phase"]
+            if place == (frame["filename"], frame["line"], stack["phase"]):
+                if row["bytes"] >= stack["bytes"]:
+                    return i
+    return None
+
+
+def _buckets(peak):
+    """(bytes of DistributedDataParallel's buckets by the function that made them, what is left
+    of the rows by line without these).
+    """
+    left, made = [row["bytes"] for row in peak["by_line"]], collections.Counter()
+    for stack in peak["by_stack"]:
+        last = stack["frames"][0] if stack["frames"] else {"name": "", "filename": ""}
+        if last["name"] in (_FIRST, _ANEW) and last["filename"].endswith(_DDP):
+            i = _row_of(stack, peak["by_line"])
+            if i is not None:
+                left[i] -= stack["bytes"]
+                made[last["name"]] += stack["bytes"]
+    return made, left
+
+
+def _lines(peak, made, left):
+    """The bytes of each line of PEAK, small ones as one.  Buckets are as one, too, and count
+    once: which line made those that are there, and whether torch has let the first ones go
+    by then, is chance.  MADE, LEFT: of _buckets().
+    """
     whole = peak["peak"]["allocated_bytes"]
     lines = collections.Counter()
-    for row in peak["by_line"]:
-        large = row["bytes"] >= _LINE * whole
-        lines[_line(row) if large else ("", 0, "", "", "", "in small lines")] += row["bytes"]
+    for row, size in zip(peak["by_line"], left):
+        if size:
+            large = size >= _LINE * whole
+            lines[_line(row) if large else ("", 0, "", "", "", "in small lines")] += size
+    if made:
+        lines["", 0, "", "", "", "in DistributedDataParallel's buckets"] = max(made.values())
     return list(lines.items())
 
 
@@ -68,6 +103,7 @@ def _device(recording, device):
     """What is kept of a DEVICE, an index and a number."""
     index = device["device"]
     peak = recording.peak(index)
+    made, left = _buckets(peak)
     steps = recording.columns("steps", index)
     growth = recording.growth(index)
     certain = [line for line in growth["lines"] if line["certain"]]
@@ -84,7 +120,9 @@ def _device(recording, device):
         "gpu_bytes": peak["gpu"]["total_bytes"] if peak["gpu"] else None,
         "dropped_events": peak["dropped_events"],
         "by_category": {name: size for name, size in peak["by_category"].items() if size},
-        "lines": _lines(peak),
+        # Those beside which others were made.
+        "first_buckets_bytes": made[_FIRST] if made[_ANEW] else 0,
+        "lines": _lines(peak, made, left),
         "growing": [
             (
                 _line({**line, "backward": line["phase"] == "backward"}),
@@ -477,6 +515,13 @@ def text(answer: Any) -> str:
         told.append(
             f"Grows: {_place(items[0])} keeps up to {wording.size(most)} a step since step "
             f"{since}, on {_of_ranks([item['rank'] for item in items])}."
+        )
+    first = [rank["rank"] for rank in ranks if rank["first_buckets_bytes"]]
+    if first:
+        most = max(rank["first_buckets_bytes"] for rank in ranks)
+        told.append(
+            f"By chance up to {wording.size(most)} more at the peak: DistributedDataParallel's "
+            f"first buckets were still there, on {_of_ranks(first)}."
         )
     dropped = [rank["rank"] for rank in ranks if rank["dropped_events"]]
     if dropped:

@@ -150,20 +150,20 @@ class Asked:
         if answer["world"] is not None:
             fullest = min(answer["devices"], key=lambda item: item["headroom_bytes"])
             answer["world"]["decides"] = fullest["rank"]
-            answer["world"]["rows"] = self._rows(answer, run, command, variables)
+            answer["world"]["rows"] = self.rows(answer, run, command, variables)
         return answer
 
-    def _rows(self, answer, run, command, variables):
-        """Of the ranks that tell numbers of rows the one with the least headroom, by how many
-        rows of others come to it; None: no rank was seen to tell any.
+    def rows(self, answer, run, command, variables, comes=tuple(_COMES)):
+        """Of the ranks that tell numbers of rows the one that takes most, by how many rows of
+        others come to it, COMES; None: no rank was seen to tell any.
         """
-        tell = [item for item in answer["devices"] if run.ranks[item["rank"]]["told_parts"]]
+        tell = [item for item in answer["devices"] if tells_parts(run, item)]
         if not tell or run.late:
             return None
-        rank = min(tell, key=lambda item: item["headroom_bytes"])["rank"]
+        rank = max(tell, key=lambda item: item["total_bytes"])["rank"]
         sizes = run.ranks[rank]["told_parts"]
         found = []
-        for assumed in _COMES:
+        for assumed in comes:
             self.tell(f"running rank {rank}, to which {_COMES[assumed]}")
             parts = f"{assumed}:{','.join(map(str, sizes))}"
             other = {**variables, "MEMLAB_PHANTOM_PARTS": parts}
@@ -347,6 +347,11 @@ class Asked:
             for number, rank in sorted(run.ranks.items())
             for figures in rank["devices"]
         ]
+
+
+def tells_parts(run, item):
+    """Whether in RUN the rank of the device ITEM told others how many rows it sends."""
+    return bool(run.ranks[item["rank"]]["told_parts"])
 
 
 def _both(*ranges):

@@ -197,10 +197,10 @@ class _Run:
 
 
 def _told_parts():
-    """Of exchanges in which ranks told each other how many rows they send: how many integers
-    for each rank.
+    """Of the ways in which ranks told each other how many rows they send: how many integers
+    for each rank, less than 0 where they were gathered.
     """
-    sizes = (ctypes.c_size_t * _MOST_SIZES)()
+    sizes = (ctypes.c_longlong * _MOST_SIZES)()
     count = ctypes.CDLL(None).memlab_phantom_told_parts(sizes, _MOST_SIZES)
     return sizes[:count]
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from memlab._core import _Path
 
 _PR_SET_PDEATHSIG = 1
+# The total if none, or all, of the rows for experts come.
+_RANGE = "total_range_bytes"
 # For workers to end what they run when a sweep is given up.
 _GRACE_SECONDS = 10
 
@@ -138,7 +140,7 @@ def sweep_of(
 
 def try_out(question) -> dict:
     """The figures of one run of a program; QUESTION: of _Row.  For an executor."""
-    from memlab._fit.answer import Asked
+    from memlab._fit.answer import Asked, tells_parts
     from memlab._fit.run import Command
 
     words, variables, gpu, memory, devices, around, steps, timeout = question
@@ -147,17 +149,32 @@ def try_out(question) -> dict:
     try:
         asked = Asked(words, gpu, devices, memory, steps, timeout, None, around)
         with asked.runs:
-            answer, _ = asked.try_out(Command(words), variables)
+            command = Command(words)
+            answer, run = asked.try_out(command, variables)
+            ends = None
+            if answer["fits"] and around is not None:
+                ends = asked.rows(answer, run, command, variables, ("none", "all"))
+            others = [
+                item["total_bytes"] for item in answer["devices"]
+                if ends and not tells_parts(run, item)
+            ]  # fmt: skip
     except Error as error:
         return _failed(error)
     fullest = max(answer["devices"], key=lambda item: item["total_bytes"])
     # The figures of a run that ran out of memory do not show its need.
     figures = {key: fullest[key] if answer["fits"] else None for key in BYTES}
-    return {"fits": answer["fits"], **figures, "rank": fullest["rank"], "error": None}
+    return {
+        "fits": answer["fits"],
+        **figures,
+        # Of the fullest device, whichever it then is.
+        _RANGE: ends and [max([*others, row["total_bytes"]]) for row in ends],
+        "rank": fullest["rank"],
+        "error": None,
+    }
 
 
 def _failed(error):
-    return {"fits": False, **dict.fromkeys(BYTES), "rank": None, "error": str(error)}
+    return {"fits": False, **dict.fromkeys((*BYTES, _RANGE, "rank")), "error": str(error)}
 
 
 @contextlib.contextmanager
@@ -243,7 +260,7 @@ class _Row:
 
     def answer(self):
         capacity = self.capacity()
-        largest, result = self._best or (None, dict.fromkeys((*BYTES, "rank")))
+        largest, result = self._best or (None, dict.fromkeys((*BYTES, _RANGE, "rank")))
         total = result["total_bytes"]
         return {
             "gpu": self.gpu,
@@ -253,6 +270,8 @@ class _Row:
             "highest": self._highest,
             "fits": self._best is not None,
             **{key: result[key] for key in (*BYTES, "rank")},
+            # Files of earlier versions have none.
+            _RANGE: result.get(_RANGE),
             "capacity_bytes": capacity,
             "headroom_bytes": None if total is None else capacity - total,
             "price": None,

@@ -59,6 +59,7 @@ def _arrow(pa, answer):
         "allocated_peak_bytes": count,
         "reserved_peak_bytes": count,
         "total_bytes": count,
+        "total_range_bytes": pa.list_(count),
         "rank": pa.int32(),
         "capacity_bytes": count,
         "headroom_bytes": count,

@@ -8,6 +8,7 @@ _MEASURED_ON, _MEASURED_WITH = "NVIDIA H200", "2.11"
 
 _CATEGORIES_SHOWN = 6
 _LINES_SHOWN = 5
+_ROWS_NAMED = 4
 
 
 def text(answer, start=None) -> str:
@@ -36,6 +37,9 @@ def table(answer):
     names = [*rows[0]["settings"], *([rows[0]["vary"]] if rows[0]["vary"] else [])]
     priced = any(row["price"] is not None for row in rows)
     cells = [["GPU", *map(wording.escape, names), "", "peak", "in all", "left"]]
+    ranged = any(row["total_range_bytes"] for row in rows)
+    if ranged:
+        cells[0].insert(-1, "none to all")
     if priced:
         cells[0].append("an hour")
     for row in rows:
@@ -47,6 +51,8 @@ def table(answer):
         cells.append(
             [row["gpu"], *values, how, *("" if n is None else wording.size(n) for n in sizes)]
         )
+        if ranged:
+            cells[-1].insert(-1, _between(row["total_range_bytes"]))
         if priced:
             cells[-1].append("" if row["price"] is None else f"{row['price']:,.2f}")
     wide = [max(map(len, column)) for column in zip(*cells)]
@@ -62,6 +68,11 @@ def table(answer):
         most = any(row["largest"] == row["highest"] for row in rows)
         more = f", or {rows[0]['highest']}, the highest of the range" * most
         yield f"{wording.escape(rows[0]['vary'])} is the largest value that fits{more}."
+    if ranged:
+        yield "None to all: in all, if none or all of the rows for experts come to a rank."
+        full = [row for row in fitting if _most(row) > row["capacity_bytes"]]
+        if full:
+            yield f"If all come to one rank, it does not fit: {_names(full)}."
     if answer["cheapest"] is not None:
         yield f"Cheapest that fits: {row_name(rows[answer['cheapest']])}."
     for row in rows:
@@ -80,6 +91,24 @@ def row_name(row):
         settings[row["vary"]] = row["largest"]
     words = (f"{name}={value}" for name, value in settings.items())
     return wording.escape(" ".join([row["gpu"], *words]))
+
+
+def _between(ends):
+    """From the first to the second of ENDS, in bytes; "": None."""
+    low, high = (wording.size(count) for count in ends or (0, 0))
+    if not ends or low == high:
+        return low if ends else ""
+    number, unit = low.split()
+    return f"{number}-{high}" if unit == high.split()[1] else f"{low}-{high}"
+
+
+def _most(row):
+    return max(row["total_range_bytes"] or [0])
+
+
+def _names(rows):
+    more = f" and {len(rows) - _ROWS_NAMED} more" * (len(rows) > _ROWS_NAMED)
+    return ", ".join(map(row_name, rows[:_ROWS_NAMED])) + more
 
 
 def _of(answer):
@@ -129,8 +158,8 @@ def _rows(world):
         yield f"  {item['assumed']:>6}  {_sizes(item)}"
     yield (
         f"Of rank {world['rows'][0]['rank']}, if each rank has as many rows as this one, and none of all "
-        "of them come to it, as many as to each other rank, or all. In the other figures as "
-        "many come as it sends."
+        "of them come to it, as many as to each other rank, or all. In the other figures the "
+        "other ranks send as this one does."
     )
     if world["rows"][-1]["headroom_bytes"] < 0:
         yield "If all come to one rank, it does not fit."

@@ -11,7 +11,7 @@ import sys
 import pytest
 from answer_shapes import check
 from on_phantom import PROGRAMS, needs_torch
-from rank_files import MIB, SECOND, snapshot, write
+from rank_files import MIB, SECOND, frames, snapshot, write
 
 import memlab
 from memlab import _answers, phantom
@@ -70,6 +70,35 @@ def test_small_differences_are_of_one_kind(tmp_path):
     assert answer["unlike"] == []
     [kind, _] = answer["kinds"]
     assert (kind["lowest_peak_bytes"], kind["highest_peak_bytes"]) == (76 * MIB, 77 * MIB)
+
+
+def test_buckets_that_were_freed_by_chance_make_no_rank_unlike(tmp_path):
+    """DistributedDataParallel's first ones, of 16 MiB, beside which others are made.  Rank 3 peaks
+    before these, rank 4 keeps what it should not.
+    """
+    ddp = "/lib/torch/nn/parallel/distributed.py"
+    made = ("_ddp_init_helper", "_pre_forward", "_pre_forward")
+    for rank in range(6):
+        content = snapshot(rank, sizes=SIZES, ends=ENDS, world_size=6)
+        events = content["device_traces"][0]
+        for i, function in enumerate(made[: 1 if rank == 3 else 3 if rank == 4 else 2]):
+            where = frames((ddp, 1000 + i, function), ("train.py", 10 + i, "train"))
+            bucket = {**events[0], "addr": (2 + i) << 40, "size": 16 * MIB, "frames": where}
+            events.append({**bucket, "time_us": events[-1]["time_us"] + 1})
+            if i == 0 and rank in (1, 4):
+                freed = {**events[-1], "action": "free_completed", "frames": []}
+                events.append({**freed, "time_us": events[-1]["time_us"] + 1})
+        write(tmp_path, **{f"rank{rank}": content})
+    answer = memlab.survey(tmp_path)
+    check(answer, _answers.Survey)
+    [kind] = answer["kinds"]
+    assert kind["ranks"] == [0, 1, 2, 3, 5]
+    assert (kind["lowest_peak_bytes"], kind["highest_peak_bytes"]) == (92 * MIB, 108 * MIB)
+    [unlike] = answer["unlike"]
+    assert (unlike["rank"], unlike["by_line"][0]["difference_bytes"]) == (4, 16 * MIB)
+    found = [rank["first_buckets_bytes"] for rank in answer["ranks"]]
+    assert found == [16 * MIB, 0, 16 * MIB, 0, 0, 16 * MIB]
+    assert "first buckets were still there, on ranks 0, 2, 5." in str(answer)
 
 
 def test_a_rank_behind_and_one_that_ran_out(tmp_path):

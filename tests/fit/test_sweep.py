@@ -320,6 +320,27 @@ def test_the_table_has_a_line_for_each_row(program):
     ]
 
 
+def test_a_row_has_the_range_over_the_rows_of_experts(program, monkeypatch):
+    """Without tp more of them may come than fit; a tp of 2 has none."""
+
+    def experts(question):
+        found = program(question)
+        total = found["total_bytes"]
+        ends = total and question[0][4] == "1" and [total // 2, total + 2 * GIB]
+        return {**found, "total_range_bytes": ends or None}
+
+    monkeypatch.setattr(sweep, "try_out", experts)
+    answer = swept(["rtxpro6000"], ["batch=1..128", "tp=1,2"])
+    first, second = answer["rows"]
+    assert first["total_range_bytes"] == [47 * GIB, 96 * GIB]
+    assert second["total_range_bytes"] is None
+    lines = list(text.table(answer))
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[-4:] == ["none", "to", "all", "left"]
+    assert "47.0-96.0 GiB" in lines[1] and "-" not in lines[2]
+    assert "If all come to one rank, it does not fit: rtxpro6000 tp=1 batch=94." in lines
+
+
 @pytest.mark.parametrize(
     "words, said",
     [

@@ -29,7 +29,7 @@ FIGURES = ("rank", "allocated_peak_bytes", "reserved_peak_bytes", "outside_bytes
 KINDS = [
     ("fsdp2", 2), ("pp_1f1b", 2), ("ddp", 2), ("tp", 2), ("zero", 2), ("cp", 2), ("ep", 2),
     ("hsdp", 4), ("fsdp1", 2), ("ddp_view", 2), ("pp_gpipe", 2),
-    ("offload", 2),
+    ("offload", 2), ("tp_fsdp2", 4), ("fsdp2_keep", 2), ("fsdp2_mixed", 2),
 ]  # fmt: skip
 KINDS += [(kind, 8) for kind, _ in KINDS]
 
@@ -50,6 +50,7 @@ def figures(answer):
 
 @needs_torch
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind, ranks", KINDS[: amount("WORLD_KINDS", 1)])
 def test_alone_a_rank_takes_what_it_takes_among_others(kind, ranks, capsys):
     all_of_them = ",".join(map(str, range(ranks)))
@@ -279,17 +280,23 @@ def test_parts_of_unequal_sizes_are_told(how, told, tmp_path, capsys):
 
 @needs_torch
 @pytest.mark.slow
-def test_the_rows_of_experts_are_a_range(capsys):
+@pytest.mark.nightly
+@pytest.mark.parametrize("gather", [["gather"], []][: amount("WORLD_EXPERTS", 1)])
+def test_the_rows_of_experts_are_a_range(gather, capsys):
     """Held against ranks that talk, among which it is planted how many rows come: as many to
     each, or all to rank 0 and so none to rank 1.
     """
     program = PROGRAM.parent / "experts.py"
-    answer = fit_json(capsys, "--world-size", 4, "--ranks", 0, program)
+    answer = fit_json(capsys, "--world-size", 4, "--ranks", 0, program, *gather)
     found = {row["assumed"]: [row[name] for name in ROWS_FIGURES] for row in answer["world"]["rows"]}
     talking = {}
     for planted in ("even", "all"):
-        devices = fit_json(capsys, "torchrun", "--nproc-per-node", 4, program, planted)["devices"]
+        words = ("torchrun", "--nproc-per-node", 4, program, planted, *gather)
+        devices = fit_json(capsys, *words)["devices"]
         talking[planted] = [[item[name] for name in ROWS_FIGURES] for item in devices]
+        for item in talking[planted] if gather else []:
+            # What NCCL's rings take; here Gloo gathered.
+            item[-1] += 288 << 20
     assert found == {
         "none": talking["all"][1], "even": talking["even"][0], "all": talking["all"][0],
     }  # fmt: skip

@@ -1,12 +1,13 @@
 """A program of expert parallelism: rows are sent to the ranks that have their experts, and
 come back.
 
-    torchrun --nproc-per-node 4 experts.py even
+    torchrun --nproc-per-node 4 experts.py even [gather]
     memlab fit --world-size 64 experts.py
 
 Without an argument a gate chooses the experts of a row.  "even" plants that each rank sends
 as many rows to each expert, "all" that each sends all to the experts of rank 0; the numbers of
-rows then travel by Gloo, which is real also where ranks talk on the phantom.
+rows then travel by Gloo, which is real also where ranks talk on the phantom.  "gather": each
+rank gathers the numbers of all; else it is told its own.
 """
 
 import os
@@ -23,9 +24,9 @@ WIDTH, ROWS, LOCAL, CHOSEN = 1024, int(os.environ.get("ROWS", 512)), 2, 2
 class Experts(nn.Module):
     """LOCAL experts of each rank."""
 
-    def __init__(self, planted):
+    def __init__(self, planted, gather):
         super().__init__()
-        self.planted = planted
+        self.planted, self.gather = planted, gather
         self.ranks = dist.get_world_size()
         self.gate = nn.Linear(WIDTH, LOCAL * self.ranks, bias=False)
         self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(LOCAL))
@@ -45,10 +46,15 @@ class Experts(nn.Module):
             chosen.flatten().float(), LOCAL * self.ranks, 0, LOCAL * self.ranks - 1
         ).long()
         there = counts if self.planted is None else counts.cpu()
-        come = torch.empty_like(there)
-        dist.all_to_all_single(come, there)
+        if self.gather:
+            told = there.new_empty(self.ranks * len(there))
+            dist.all_gather_into_tensor(told, there)
+            come = told.view(self.ranks, self.ranks, LOCAL)[:, dist.get_rank()]
+        else:
+            come = torch.empty_like(there)
+            dist.all_to_all_single(come, there)
         sent = counts.view(self.ranks, LOCAL).sum(1).tolist()
-        come = come.view(self.ranks, LOCAL)
+        come = come.reshape(self.ranks, LOCAL)
         received = come.sum(1).tolist()
         rows = x[order // CHOSEN] * weights.flatten()[order, None]
         there = all_to_all_single(rows.new_empty(sum(received), WIDTH), rows, received, sent)
@@ -61,16 +67,21 @@ class Experts(nn.Module):
         return torch.zeros_like(x).index_add(0, order // CHOSEN, back)
 
 
-def train(planted):
+def train(planted, gather=False, at=lambda point: None):
+    """AT is told each point that is reached."""
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("cpu:gloo,cuda:nccl")
-    layers = nn.Sequential(*(Experts(planted) for _ in range(2))).cuda()
+    at("process group")
+    layers = nn.Sequential(*(Experts(planted, gather) for _ in range(2))).cuda()
+    at("spread")
     optimizer = torch.optim.AdamW(layers.parameters())
-    for _ in range(3):
+    for number in range(3):
         layers(torch.randn(ROWS, WIDTH, device="cuda")).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+        at(f"step {number + 1}")
 
 
 if __name__ == "__main__":
-    train(*(sys.argv[1:] or [None]))
+    told = set(sys.argv[1:])
+    train((told & {"even", "all"} or {None}).pop(), "gather" in told)

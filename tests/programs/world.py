@@ -39,12 +39,22 @@ def fsdp1(layers):
     )
 
 
-def fsdp2(layers, mesh=None):
+def fsdp2(layers, **options):
     from torch.distributed.fsdp import fully_shard
 
     for layer in layers:
-        fully_shard(layer, mesh=mesh)
-    return fully_shard(layers, mesh=mesh)
+        fully_shard(layer, **options)
+    return fully_shard(layers, **options)
+
+
+def fsdp2_keep(layers):
+    return fsdp2(layers, reshard_after_forward=False)
+
+
+def fsdp2_mixed(layers):
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    return fsdp2(layers, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
 
 
 def hsdp(layers):
@@ -54,20 +64,28 @@ def hsdp(layers):
     mesh = dist.device_mesh.init_device_mesh(
         "cuda", (ranks // shards, shards), mesh_dim_names=("replicate", "shard")
     )
-    return fsdp2(layers, mesh)
+    return fsdp2(layers, mesh=mesh)
 
 
-def tp(layers):
+def tp(layers, mesh=None):
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,
         parallelize_module,
     )
 
-    mesh = dist.device_mesh.init_device_mesh("cuda", (dist.get_world_size(),))
+    mesh = mesh or dist.device_mesh.init_device_mesh("cuda", (dist.get_world_size(),))
     ways = [ColwiseParallel, RowwiseParallel]
     plan = {str(i): ways[i % 2]() for i in range(LAYERS)}
     return parallelize_module(layers, mesh, plan)
+
+
+def tp_fsdp2(layers):
+    """Shards of what two ranks share."""
+    mesh = dist.device_mesh.init_device_mesh(
+        "cuda", (dist.get_world_size() // 2, 2), mesh_dim_names=("shard", "tp")
+    )
+    return fsdp2(tp(layers, mesh["tp"]), mesh=mesh["shard"])
 
 
 class Attention(nn.Module):
@@ -208,19 +226,23 @@ def pp_loops(layers):
     return Pipeline("ScheduleInterleaved1F1B", shapes=False, loops=2)
 
 
-def train(kind):
+def train(kind, at=lambda point: None):
+    """AT is told each point that is reached."""
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
+    at("process group")
     layers = globals()[kind](None if kind.startswith("pp") else model().cuda())
+    at("spread")
     optimizer = optimizer_of(kind, layers)
     step = {"cp": step_shared, "offload": step_offloaded}.get(kind, step_alone)
-    for _ in range(3):
+    for number in range(3):
         if isinstance(layers, Pipeline):
             layers.step()
         else:
             step(kind, layers)
         optimizer.step()
         optimizer.zero_grad()
+        at(f"step {number + 1}")
     dist.destroy_process_group()
 
 

@@ -45,7 +45,9 @@ comm_free(ml_nccl_comm *comm)
         ml_nccl_give(comm);
         ml_nccl_board_leave(comm->board);
         free(comm->peers);
-        free(comm->told);
+        for (int way = 0; way < ML_NCCL_WAYS; way++) {
+            free(comm->told[way].rows);
+        }
         free(comm);
     }
 }
@@ -485,6 +487,16 @@ ML_EXPORT(int, ncclBcast,
     return broadcast(buffer, buffer, count * type_bytes(type), root, comm);
 }
 
+/* Of ncclDataType_t those that may be numbers of something: 32 and 64 bits. */
+static ml_nccl_part
+part(void *at, size_t count, int type, int peer)
+{
+    size_t width = type_bytes(type);
+    bool integers = type >= 2 && type <= 5;
+
+    return (ml_nccl_part){at, count * width, peer, integers ? (int)width : 0};
+}
+
 ML_EXPORT(int, ncclAllGather,
           (const void *from, char *to, size_t count, int type, ml_nccl_comm *comm))
 {
@@ -493,6 +505,7 @@ ML_EXPORT(int, ncclAllGather,
     for (int i = 0; i < comm->ranks; i++) {
         deliver(to + (size_t)i * bytes, from, bytes);
     }
+    ml_nccl_gathered(comm, part((void *)from, count, type, comm->rank), to);
     return collect(comm, ML_NCCL_RUN);
 }
 
@@ -520,16 +533,6 @@ pass(ml_nccl_comm *comm, int peer, unsigned char way)
         return ml_nccl_fail(ML_NCCL_INVALID_ARGUMENT, "Invalid peer requested");
     }
     return ml_nccl_take_peer(comm, peer, way) ? ML_NCCL_OK : ml_nccl_out_of_memory();
-}
-
-/* Of ncclDataType_t those that may be numbers of something: 32 and 64 bits. */
-static ml_nccl_part
-part(void *at, size_t count, int type, int peer)
-{
-    size_t width = type_bytes(type);
-    bool integers = type >= 2 && type <= 5;
-
-    return (ml_nccl_part){at, count * width, peer, integers ? (int)width : 0};
 }
 
 ML_EXPORT(int, ncclSend,

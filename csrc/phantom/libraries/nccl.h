@@ -30,6 +30,18 @@ enum {
 
 typedef struct ml_nccl_board ml_nccl_board;
 
+/* How ranks tell each other numbers of rows. */
+typedef enum {
+    ML_NCCL_EXCHANGED,
+    ML_NCCL_GATHERED,
+    ML_NCCL_WAYS
+} ml_nccl_way;
+
+typedef struct {
+    long long *rows; /* by rank: rows that it is told will come; NULL: none was told */
+    size_t size;     /* integers that say so to each rank; 0: it is not known */
+} ml_nccl_told;
+
 typedef struct {
     int ranks, rank, device;
     ml_nccl_board *board; /* NULL: the ranks share none */
@@ -42,8 +54,7 @@ typedef struct {
     unsigned char *peers; /* by rank: bits ML_NCCL_SENT, _RECEIVED */
     size_t sent_to, received_from; /* peers whose memory was taken */
     size_t charged;                /* bytes of the device */
-    long long *told;  /* by rank: rows that it is told will come; NULL: none was told */
-    size_t told_size; /* integers that say so to each rank; 0: it is not known */
+    ml_nccl_told told[ML_NCCL_WAYS];
 } ml_nccl_comm;
 
 /* What a rank sends to a peer, or receives from it. */
@@ -69,6 +80,9 @@ void ml_nccl_give(ml_nccl_comm *comm);
 /* A rank sent and received these at once, among them a part of its own. */
 void ml_nccl_exchanged(ml_nccl_comm *comm, const ml_nccl_part *sent, size_t sends,
                        const ml_nccl_part *received, size_t receives);
+
+/* A rank gathered parts of the size of its `own` from all, by rank, at `to`. */
+void ml_nccl_gathered(ml_nccl_comm *comm, ml_nccl_part own, char *to);
 
 /* Writes to a communicator's unique id, of zeros, where its ranks find their board; leaves
  * it as it is if there can be none. */

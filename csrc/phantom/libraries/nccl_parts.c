@@ -1,26 +1,28 @@
 /* Rows for experts: how many come to a rank follows from data of other ranks.
  *
- * Ranks exchange the numbers of rows first, as many integers with each, then the rows.  Owns
- * by what a program is known to do so, and what numbers other ranks are assumed to tell.
+ * Ranks tell each other the numbers of rows first, then they send the rows.  The numbers are
+ * integers, as many for each rank: in an exchange each rank is told its own, or each gathers
+ * those of all.  Owns by what a program is known to do so, and what numbers other ranks are
+ * assumed to tell.
  *
  * MEMLAB_PHANTOM_PARTS says the latter: "none", "even" or "all" of the rows come here, a
- * colon, and of how many integers for each rank the exchanges of numbers are, as "all:2,8".
- * Each other rank is taken to have as many rows as this one. */
+ * colon, and how many integers there are for each rank, less than 0 where they are gathered,
+ * as "all:2,-8".  Each other rank is taken to have as many rows as this one. */
 #include "libraries/nccl.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Exchanges of numbers that a program tells apart by their sizes. */
+/* Numbers that a program tells apart by their sizes. */
 #define MOST_SIZES 8
 
-static size_t sizes[MOST_SIZES]; /* guarded by the lock */
+static long long sizes[MOST_SIZES]; /* guarded by the lock */
 static int size_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Puts up to `most` numbers of integers for each rank into `found`, and returns how many. */
-ML_EXPORT(int, memlab_phantom_told_parts, (size_t * found, int most))
+/* Puts up to `most` of what may follow the colon into `found`, and returns how many. */
+ML_EXPORT(int, memlab_phantom_told_parts, (long long *found, int most))
 {
     pthread_mutex_lock(&lock);
     int count = size_count < most ? size_count : most;
@@ -30,7 +32,7 @@ ML_EXPORT(int, memlab_phantom_told_parts, (size_t * found, int most))
 }
 
 static void
-note_size(size_t size)
+note_size(long long size)
 {
     pthread_mutex_lock(&lock);
     bool known = false;
@@ -70,45 +72,57 @@ integer(const unsigned char *at, int width)
     return wide;
 }
 
-/* Notes how many rows this rank tells each peer; returns those of all, 0: it is not known. */
+/* Notes how many rows this rank tells each peer, by `parts` of all ranks; returns those of
+ * all, 0: it is not known. */
 static long long
-note_told(ml_nccl_comm *comm, const ml_nccl_part *sent)
+note_told(ml_nccl_comm *comm, ml_nccl_way way, const ml_nccl_part *parts)
 {
     unsigned char content[ML_VALUES_MOST];
+    ml_nccl_told *told = &comm->told[way];
     long long all = 0;
 
-    if (comm->told == NULL) {
-        comm->told = calloc((size_t)comm->ranks, sizeof *comm->told);
+    told->size = 0;
+    if (told->rows == NULL) {
+        told->rows = calloc((size_t)comm->ranks, sizeof *told->rows);
     }
-    if (comm->told == NULL) {
+    if (told->rows == NULL) {
         return 0;
     }
-    memset(comm->told, 0, (size_t)comm->ranks * sizeof *comm->told);
+    memset(told->rows, 0, (size_t)comm->ranks * sizeof *told->rows);
     for (int i = 0; i < comm->ranks; i++) {
-        size_t width = (size_t)sent[i].width;
+        size_t width = (size_t)parts[i].width;
 
-        if (!ml_contents_find((uintptr_t)sent[i].at, content, sent[i].bytes)) {
+        if (!ml_contents_find((uintptr_t)parts[i].at, content, parts[i].bytes)) {
             return 0;
         }
-        for (size_t at = 0; at < sent[i].bytes; at += width) {
-            comm->told[sent[i].peer] += integer(content + at, sent[i].width);
+        for (size_t at = 0; at < parts[i].bytes; at += width) {
+            told->rows[parts[i].peer] += integer(content + at, parts[i].width);
         }
-        all += comm->told[sent[i].peer];
+        all += told->rows[parts[i].peer];
     }
-    comm->told_size = sent[0].bytes / (size_t)sent[0].width;
+    told->size = parts[0].bytes / (size_t)parts[0].width;
     return all;
 }
 
-/* What is assumed of exchanges of `size` integers for each rank: the first letter of a word of
+/* Their size as MEMLAB_PHANTOM_PARTS has it. */
+static long long
+size_of(const ml_nccl_comm *comm, ml_nccl_way way)
+{
+    long long size = (long long)comm->told[way].size;
+
+    return way == ML_NCCL_GATHERED ? -size : size;
+}
+
+/* What is assumed of numbers of that size: the first letter of a word of
  * MEMLAB_PHANTOM_PARTS, 0: nothing. */
 static char
-assumed(size_t size)
+assumed(long long size)
 {
     const char *parts = getenv("MEMLAB_PHANTOM_PARTS");
     const char *at = parts != NULL ? strchr(parts, ':') : NULL;
 
     while (at != NULL) {
-        if (strtoull(at + 1, NULL, 10) == size) {
+        if (strtoll(at + 1, NULL, 10) == size) {
             return parts[0];
         }
         at = strchr(at + 1, ',');
@@ -116,28 +130,51 @@ assumed(size_t size)
     return 0;
 }
 
-/* Lets each rank tell as many of `rows` as are assumed to come from it. */
+/* How many of the `rows` of a rank are for `expert`, of which each rank has `size`: all
+ * experts that have some share them. */
+static long long
+share(const ml_nccl_comm *comm, long long size, char how, long long rows,
+      long long expert)
+{
+    long long first = size * comm->rank;
+    bool own = expert >= first && expert < first + size;
+    long long sharing = size * comm->ranks;
+    long long place = expert;
+
+    if (how == 'a' ? !own : how == 'n' && own) {
+        return 0;
+    }
+    if (how == 'a') {
+        sharing = size;
+        place -= first;
+    }
+    else if (how == 'n') {
+        sharing -= size;
+        place -= expert > first ? size : 0;
+    }
+    return rows / sharing + (place < rows % sharing);
+}
+
+/* Lets each rank tell what is assumed: `received`, one from each. */
 static void
-assume(const ml_nccl_comm *comm, const ml_nccl_part *received, size_t count,
-       long long rows, char how)
+assume(const ml_nccl_comm *comm, ml_nccl_way way, const ml_nccl_part *received,
+       size_t count, long long rows, char how)
 {
     unsigned char content[ML_VALUES_MOST];
-    size_t size = comm->told_size;
+    long long size = (long long)comm->told[way].size;
+    bool gathered = way == ML_NCCL_GATHERED;
+    size_t numbers = (size_t)(gathered ? size * comm->ranks : size);
 
     for (size_t i = 0; i < count; i++) {
         if (received[i].width == 0 || received[i].bytes > sizeof content ||
-            received[i].bytes / (size_t)received[i].width != size) {
+            received[i].bytes / (size_t)received[i].width != numbers) {
             return;
         }
     }
-    /* Among these experts the rows are shared, of which this rank's begin at `first`. */
-    long long experts = (long long)size * (how == 'e' ? comm->ranks : 1);
-    long long first = how == 'e' ? (long long)size * comm->rank : 0;
-
     for (size_t i = 0; i < count; i++) {
-        for (size_t j = 0; j < size; j++) {
-            bool one_more = first + (long long)j < rows % experts;
-            int64_t wide = how == 'n' ? 0 : rows / experts + one_more;
+        for (size_t j = 0; j < numbers; j++) {
+            long long expert = (long long)j + (gathered ? 0 : size * comm->rank);
+            int64_t wide = share(comm, size, how, rows, expert);
             int32_t narrow = (int32_t)wide;
             size_t width = (size_t)received[i].width;
 
@@ -149,15 +186,32 @@ assume(const ml_nccl_comm *comm, const ml_nccl_part *received, size_t count,
     }
 }
 
+/* Notes what this rank told by `sent`, one part for each, and lets all tell what is assumed. */
+static void
+tell(ml_nccl_comm *comm, ml_nccl_way way, const ml_nccl_part *sent,
+     const ml_nccl_part *received, size_t receives)
+{
+    long long rows = note_told(comm, way, sent);
+    char how = rows > 0 ? assumed(size_of(comm, way)) : 0;
+
+    if (how != 0) {
+        assume(comm, way, received, receives, rows, how);
+    }
+}
+
 /* Whether this rank sends as many rows as it told. */
 static bool
-follow(const ml_nccl_comm *comm, const ml_nccl_part *sent, size_t count)
+follow(const ml_nccl_comm *comm, const ml_nccl_told *told, const ml_nccl_part *sent,
+       size_t count)
 {
     size_t bytes = 0;
     long long rows = 0;
 
+    if (told->size == 0) {
+        return false;
+    }
     for (int i = 0; i < comm->ranks; i++) {
-        rows += comm->told[i];
+        rows += told->rows[i];
     }
     for (size_t i = 0; i < count; i++) {
         bytes += sent[i].bytes;
@@ -166,9 +220,9 @@ follow(const ml_nccl_comm *comm, const ml_nccl_part *sent, size_t count)
         return false;
     }
     for (size_t i = 0; i < count; i++) {
-        long long told = comm->told[sent[i].peer];
+        long long to_peer = told->rows[sent[i].peer];
 
-        if (told < 0 || sent[i].bytes != (size_t)told * (bytes / (size_t)rows)) {
+        if (to_peer < 0 || sent[i].bytes != (size_t)to_peer * (bytes / (size_t)rows)) {
             return false;
         }
     }
@@ -182,17 +236,37 @@ ml_nccl_exchanged(ml_nccl_comm *comm, const ml_nccl_part *sent, size_t sends,
     if (comm->ranks < 2 || sends == 0) {
         return;
     }
-    if (!are_numbers(comm, sent, sends)) {
-        if (comm->told_size > 0 && follow(comm, sent, sends)) {
-            note_size(comm->told_size);
-        }
+    if (are_numbers(comm, sent, sends)) {
+        tell(comm, ML_NCCL_EXCHANGED, sent, received, receives);
         return;
     }
-    comm->told_size = 0;
-    long long rows = note_told(comm, sent);
-    char how = rows > 0 ? assumed(comm->told_size) : 0;
-
-    if (how != 0) {
-        assume(comm, received, receives, rows, how);
+    for (int way = 0; way < ML_NCCL_WAYS; way++) {
+        if (follow(comm, &comm->told[way], sent, sends)) {
+            note_size(size_of(comm, (ml_nccl_way)way));
+        }
     }
+}
+
+void
+ml_nccl_gathered(ml_nccl_comm *comm, ml_nccl_part own, char *to)
+{
+    size_t ranks = (size_t)comm->ranks;
+    size_t bytes = own.bytes / ranks;
+    bool numbers = ranks > 1 && own.width > 0 && bytes > 0 &&
+                   own.bytes % (ranks * (size_t)own.width) == 0 &&
+                   own.bytes <= ML_VALUES_MOST / ranks;
+    ml_nccl_part *parts = numbers ? malloc(2 * ranks * sizeof *parts) : NULL;
+
+    if (parts == NULL) {
+        return; /* they are none, or, without memory, are not noticed */
+    }
+    for (size_t i = 0; i < ranks; i++) {
+        char *from = (char *)own.at + i * bytes;
+
+        parts[i] = (ml_nccl_part){from, bytes, (int)i, own.width};
+        parts[ranks + i] =
+            (ml_nccl_part){to + i * own.bytes, own.bytes, (int)i, own.width};
+    }
+    tell(comm, ML_NCCL_GATHERED, parts, parts + ranks, ranks);
+    free(parts);
 }
