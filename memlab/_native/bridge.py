@@ -289,6 +289,9 @@ def compile_command(sources, output, build):
             )
         systems += cuda
         defines.append("-DMEMLAB_WITH_CUDA")
+        # As torch's own libraries: without it, a function in the header of its settings
+        # says that there are no expandable segments.
+        defines.append("-DPYTORCH_C10_DRIVER_API_SUPPORTED")
     # From 2.12 on, torch's headers use C++20.
     standard = "c++20" if build.release >= (2, 12) else "c++17"
     command = compiler + [

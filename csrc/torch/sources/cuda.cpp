@@ -11,9 +11,6 @@
 #include <type_traits>
 #include <vector>
 
-/* torch's Linux builds define it.  Without it, the header's inline
- * expandable_segments() returns false and prints a warning. */
-#define PYTORCH_C10_DRIVER_API_SUPPORTED 1
 #include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
