@@ -44,14 +44,28 @@ ml_code_names_fini(ml_code_names *names)
     *names = (ml_code_names){0};
 }
 
-uint32_t
-ml_code_name(const ml_code_names *names, uint32_t frame)
+static const ml_code_line *
+line_of(const ml_code_names *names, uint32_t frame)
 {
     const ml_recording *recording = names->recording;
     place of = {recording, recording->frames[frame]};
     uint64_t hash = hash_place(of.frame.filename, of.frame.name, of.frame.line);
     uint32_t id = 0;
     bool known = ml_intern_find(&names->lines, hash, is_place, &of, &id);
-    uint32_t qualname = known ? recording->code_lines[id].qualname : 0;
-    return qualname != 0 ? qualname : of.frame.name;
+    return known ? &recording->code_lines[id] : NULL;
+}
+
+uint32_t
+ml_code_name(const ml_code_names *names, uint32_t frame)
+{
+    const ml_code_line *line = line_of(names, frame);
+    return line != NULL && line->qualname != 0 ? line->qualname
+                                               : names->recording->frames[frame].name;
+}
+
+uint32_t
+ml_code_read_name(const ml_code_names *names, uint32_t frame)
+{
+    const ml_code_line *line = line_of(names, frame);
+    return line != NULL && line->first_line > 0 ? line->qualname : 0;
 }

@@ -18,5 +18,8 @@ void ml_code_names_fini(ml_code_names *names);
 /* String: the function of FRAME with those around it, or its bare name where the recording
  * does not know them. */
 uint32_t ml_code_name(const ml_code_names *names, uint32_t frame);
+/* The same, but 0, the empty string, where its file was not read for functions: then the
+ * other may lack those around it. */
+uint32_t ml_code_read_name(const ml_code_names *names, uint32_t frame);
 
 #endif

@@ -491,6 +491,9 @@ judge(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
     if (cause->communication) {
         return exact(ML_CATEGORY_COMMUNICATION);
     }
+    if (ml_workspaces_of_product(&c->workspaces, life)) {
+        return likely(ML_CATEGORY_WORKSPACE);
+    }
     /* The result of a model's own work is no batch, whatever module gets it next. */
     uint32_t stack = ml_events_stack(&c->trace->events, life->birth - 1);
     bool outside = ml_causes_facts(c->causes)->of[stack].scope == ML_SCOPE_NONE;

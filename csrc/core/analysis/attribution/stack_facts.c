@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "recording/code_names.h"
 
 static bool
 ends(ml_string text, const char *part)
@@ -161,10 +162,23 @@ better(ml_standing outer, ml_standing own)
     return outer.place < own.place ? outer : own;
 }
 
+/* Whether FRAME is of a class's method called forward, as far as the recording tells. */
+static bool
+is_method_forward(const ml_code_names *names, uint32_t frame)
+{
+    const ml_recording *recording = names->recording;
+    if (!is(recording->strings[recording->frames[frame].name], "forward")) {
+        return false;
+    }
+    ml_string whole = recording->strings[ml_code_read_name(names, frame)];
+    return !is(whole, "forward") && !ends(whole, "<locals>.forward");
+}
+
 static ml_stack_fact
-extend(const ml_recording *recording, uint8_t file, ml_stack stack,
+extend(const ml_code_names *names, uint8_t file, ml_stack stack,
        const ml_stack_fact *caller)
 {
+    const ml_recording *recording = names->recording;
     ml_string name = recording->strings[recording->frames[stack.frame].name];
     uint8_t of_file = (uint8_t)((file & FILE_PLACE) - 1);
     ml_standing own = {stack.frame, place_in(recording, stack.frame, of_file)};
@@ -199,7 +213,8 @@ extend(const ml_recording *recording, uint8_t file, ml_stack stack,
     /* torch 2.15 calls a function's forward without a frame of its own; an nn.Module's
      * has a frame of module.py around it. */
     if (((file & FILE_FUNCTION) && is(name, "apply")) ||
-        (is(name, "forward") && stack.module == 0 && !caller->module_call)) {
+        (stack.module == 0 && !caller->module_call &&
+         is_method_forward(names, stack.frame))) {
         fact.function = true;
     }
     if (own.place < ML_PLACE_NATIVE) {
@@ -216,7 +231,9 @@ ml_stack_facts_init(ml_stack_facts *facts, const ml_recording *recording)
     *facts = (ml_stack_facts){
         .of = ml_alloc_zeroed(count, sizeof(ml_stack_fact)),
         .callers = ml_alloc_zeroed(recording->string_count, sizeof(uint32_t))};
-    if (files == NULL || facts->of == NULL || facts->callers == NULL) {
+    ml_code_names names;
+    if (files == NULL || facts->of == NULL || facts->callers == NULL ||
+        ml_code_names_init(&names, recording) < 0) {
         ml_free(files);
         ml_stack_facts_fini(facts);
         return ML_ENOMEM;
@@ -230,11 +247,12 @@ ml_stack_facts_init(ml_stack_facts *facts, const ml_recording *recording)
         if (files[file] == 0) {
             files[file] = look_at_file(recording->strings[file]);
         }
-        facts->of[i] = extend(recording, files[file], stack, caller);
+        facts->of[i] = extend(&names, files[file], stack, caller);
         if (stack.module != 0 && caller->inner.place == ML_PLACE_USER) {
             facts->callers[stack.module] = caller->inner.frame;
         }
     }
+    ml_code_names_fini(&names);
     ml_free(files);
     return 0;
 }

@@ -36,7 +36,9 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
     const ml_device_trace *trace = lifetimes->trace;
     const uint8_t *marks = ml_causes_marks(causes, device);
     int error = 0;
-    *of = (ml_workspaces){.recording = recording, .lifetimes = lifetimes};
+    *of = (ml_workspaces){.recording = recording,
+                          .lifetimes = lifetimes,
+                          .facts = ml_causes_facts(causes)};
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &trace->events,
                          ML_EVENT_BIT(size) | ML_EVENT_BIT(stream));
@@ -105,4 +107,52 @@ bool
 ml_workspaces_hold(const ml_workspaces *of, const ml_lifetime *life)
 {
     return is_light(of, life) || is_generators(of, life);
+}
+
+/* Index + 1 of the last allocation or free before event INDEX; 0: none.  A cache that grows
+ * or shrinks lies between an operation's allocations. */
+static size_t
+block_before(const ml_events *events, size_t index)
+{
+    while (index > 0) {
+        uint8_t action = ml_events_action(events, index - 1);
+        if (action == ML_ACTION_ALLOC || ml_action_frees_block(action)) {
+            return index;
+        }
+        index--;
+    }
+    return 0;
+}
+
+/* Whether the Python code of these stacks is at one line; frames of C++ may differ. */
+static bool
+is_one_line(const ml_workspaces *of, uint32_t stack, uint32_t other)
+{
+    ml_standing line = of->facts->of[stack].inner;
+    const ml_frame *a = &of->recording->frames[line.frame];
+    const ml_frame *b = &of->recording->frames[of->facts->of[other].inner.frame];
+    return stack == other || (line.place < ML_PLACE_NATIVE && a->line == b->line &&
+                              a->filename == b->filename);
+}
+
+bool
+ml_workspaces_of_product(const ml_workspaces *of, const ml_lifetime *life)
+{
+    const ml_events *events = &of->lifetimes->trace->events;
+    if (life->birth == 0 || life->requested != life->birth + 1) {
+        return false;
+    }
+    size_t own = life->birth - 1;
+    size_t before = block_before(events, own);
+    if (!ml_workspace_has_size(ml_events_size(events, own)) || before == 0 ||
+        ml_events_action(events, before - 1) != ML_ACTION_ALLOC) {
+        return false;
+    }
+    ml_event made = ml_events_at(events, own);
+    ml_event result = ml_events_at(events, before - 1);
+    size_t row = ml_lifetimes_row(of->lifetimes, before - 1);
+    return is_one_line(of, made.stack, result.stack) && made.stream == result.stream &&
+           made.autograd_thread == result.autograd_thread &&
+           made.sequence == result.sequence &&
+           of->lifetimes->rows[row].requested > life->requested;
 }

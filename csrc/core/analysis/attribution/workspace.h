@@ -1,5 +1,5 @@
 /* The workspaces of cuBLAS, recognised by size: torch keeps one for each handle and
- * stream, for the whole run. */
+ * stream, for the whole run; from 2.15 on it makes one for each product. */
 #ifndef ML_WORKSPACE_H
 #define ML_WORKSPACE_H
 
@@ -32,6 +32,7 @@ typedef struct ml_light_workspace {
 typedef struct ml_workspaces {
     const ml_recording *recording; /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed */
+    const ml_stack_facts *facts;   /* borrowed */
     ml_light_workspace *list;      /* owned; one for each stream */
     size_t count;
     size_t capacity;
@@ -48,5 +49,10 @@ void ml_workspaces_fini(ml_workspaces *of);
  * cuDNN's random numbers for dropout, which a recurrent network of torch makes for ever:
  * some bytes for each thread of the device. */
 bool ml_workspaces_hold(const ml_workspaces *of, const ml_lifetime *life);
+
+/* Whether LIFE was made for one product: the next event frees it, and the allocation
+ * before it, of the same operation, is the result, which outlives it.  A program that
+ * makes and drops a tensor of that size has no such result. */
+bool ml_workspaces_of_product(const ml_workspaces *of, const ml_lifetime *life);
 
 #endif

@@ -12,10 +12,14 @@ typedef struct sites_work {
     const ml_recording *recording;
     const uint32_t *texts; /* by string id */
     const ml_analysis *analysis;
-    uint64_t *operations; /* owned; by frame id; NOT_ASKED; 0: not in a library */
+    /* Owned; by frame id; NOT_ASKED; ROUTER; 0: not in a library. */
+    uint64_t *operations;
 } sites_work;
 
 #define NOT_ASKED UINT64_MAX
+/* From torch 2.15 on, beside Triton, operators with a second implementation are called
+ * through a frame of Python: it tells nothing of the operation. */
+#define ROUTER (UINT64_MAX - 1)
 
 /* Sites that always exist: for blocks without event and without block in the list, as
  * misfits may leave, and for slack. */
@@ -69,6 +73,9 @@ name_operation(const ml_recording *recording, uint32_t frame)
     }
     ml_string file = recording->strings[recording->frames[frame].filename];
     ml_string name = recording->strings[recording->frames[frame].name];
+    if (ml_string_holds(file, "torch/_native/registry.py")) {
+        return ROUTER;
+    }
     uint32_t start = file.length;
     while (start > 0 && file.bytes[start - 1] != '/') {
         start--;
@@ -78,21 +85,24 @@ name_operation(const ml_recording *recording, uint32_t frame)
         ml_hash_bytes(name.bytes, name.length),
     };
     uint64_t hash = ml_hash_bytes(parts, sizeof(parts)) | 1;
-    return hash == NOT_ASKED ? 1 : hash;
+    return hash == NOT_ASKED ? 1 : hash; /* ROUTER is even */
 }
 
 static uint64_t
 operation_of(sites_work *w, const ml_events *events, size_t index)
 {
+    uint64_t operation = ROUTER;
     uint32_t stack = ml_events_stack(events, index);
-    if (stack != 0) {
+    for (; stack != 0 && operation == ROUTER;
+         stack = w->recording->stacks[stack].parent) {
         uint32_t frame = w->recording->stacks[stack].frame;
         if (w->operations[frame] == NOT_ASKED) {
             w->operations[frame] = name_operation(w->recording, frame);
         }
-        if (w->operations[frame] != 0) {
-            return w->operations[frame];
-        }
+        operation = w->operations[frame];
+    }
+    if (operation != 0 && operation != ROUTER) {
+        return operation;
     }
     ml_string node = w->recording->strings[ml_events_node(events, index)];
     return node.length == 0 ? 0 : ml_hash_bytes(node.bytes, node.length) | 1;

@@ -188,6 +188,51 @@ test_workspaces(void)
     }
 }
 
+/* What the last allocation of BYTES is, freed or not by the event after it, if the one
+ * before it, at its line or not, of its stream or ANOTHER, lives on or not; a growing cache lies
+ * between them. */
+static void
+check_product(uint64_t bytes, bool freed, bool same, bool another, bool lives,
+              const char *want)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    sample_tag(&f.made, 1, ML_CATEGORY_PARAMETER);
+    alloc(&f, 0, MAIN, 1, line);
+    uint32_t result = same ? line : add_stack(&f, 0, "a.py", 11, "f");
+    add(&f, ML_ACTION_ALLOC, 1, MAIN, 2, result)->stream = another;
+    if (!lives) {
+        free_block(&f, 1, MAIN, 0);
+    }
+    add(&f, ML_ACTION_SEGMENT_ALLOC, 100000, MAIN, 2, line)->size = 64 << 20;
+    size_t at = f.made.recording->devices[0].event_count;
+    ml_event *event =
+        add(&f, ML_ACTION_ALLOC, 100000, MAIN, 2, add_stack(&f, line, "??", 0, "gemm"));
+    event->size = event->block_bytes = bytes;
+    if (!freed) {
+        alloc(&f, 2, MAIN, 3, line);
+    }
+    free_block(&f, 100000, MAIN, 0);
+    alloc_back(&f, 3, MAIN, 0);
+    CHECK_STR(category(&f, at), want);
+    tear_down(&f);
+}
+
+/* From torch 2.15 on each product has a workspace of its own, whose result is made just
+ * before and outlives it. */
+static void
+test_workspaces_of_products(void)
+{
+    check_product(33554432, true, true, false, true, "workspace");
+    check_product(8519680, true, true, false, true, "workspace");
+    check_product(33554433, true, true, false, true, "temporary");
+    check_product(33554432, false, true, false, true, "other");
+    check_product(33554432, true, false, false, true, "temporary");
+    check_product(33554432, true, true, true, true, "temporary");
+    check_product(33554432, true, true, false, false, "temporary");
+}
+
 /* The first of its stream is cuBLASLt's; a list that grows by 1 MiB is none. */
 static void
 test_the_light_workspace(void)
@@ -252,6 +297,7 @@ main(void)
     RUN(test_the_thread_of_the_engine);
     RUN(test_the_first_gradient);
     RUN(test_workspaces);
+    RUN(test_workspaces_of_products);
     RUN(test_the_light_workspace);
     RUN(test_the_generators);
     return TEST_RESULT();

@@ -98,10 +98,12 @@ test_types_of_nodes(void)
 }
 
 /* Of the node of a torch.autograd.Function, the first allocation after its number is by
- * line 20 of NAME, called at line 10 of f by way of NATIVE frames or not, and BY. */
+ * line 20 of NAME, called at line 10 of f by way of NATIVE frames or not, and BY.
+ * QUALNAME: that of NAME, whose first line is FIRST, 0 if its file was not read for
+ * functions; NULL: not recorded. */
 static void
-check_function(const char *by, const char *called, bool native, const char *name,
-               const char *how)
+check_named_function(const char *by, const char *called, bool native, const char *name,
+                     const char *qualname, int64_t first, const char *how)
 {
     static fixture f;
     ml_causes *causes;
@@ -113,8 +115,18 @@ check_function(const char *by, const char *called, bool native, const char *name
         around = add_stack(&f, around, "??", 0, "_PyObject_Call");
     }
     alloc(&f, 0, MAIN, 1, line);
-    alloc(&f, 1, MAIN, 2, add_stack(&f, around, "a.py", 20, name));
+    uint32_t own = add_stack(&f, around, "a.py", 20, name);
+    alloc(&f, 1, MAIN, 2, own);
     alloc_back(&f, 2, MAIN, 1);
+    if (qualname != NULL) {
+        ml_frame frame = f.made.recording->frames[f.made.recording->stacks[own].frame];
+        ml_code_line code = {.filename = frame.filename,
+                             .name = frame.name,
+                             .line = 20,
+                             .qualname = sample_string(f.made.recording, qualname),
+                             .first_line = first};
+        CHECK_INT(ml_recording_add_code_line(f.made.recording, code), 0);
+    }
     CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     CHECK_STR(ml_how_text(ml_causes_of(causes, 0, 2).how), how);
     if (how[0] == 'n' && how[1] == 'o') {
@@ -122,6 +134,13 @@ check_function(const char *by, const char *called, bool native, const char *name
     }
     ml_causes_free(causes);
     tear_down(&f);
+}
+
+static void
+check_function(const char *by, const char *called, bool native, const char *name,
+               const char *how)
+{
+    check_named_function(by, called, native, name, NULL, 0, how);
 }
 
 static void
@@ -136,6 +155,15 @@ test_a_function_of_the_program(void)
     check_function(NULL, NULL, false, "g", "near");
     check_function(module, "_call_impl", false, "forward", "near");
     check_function(module, "_call_impl", true, "forward", "near");
+    /* A method, and functions that only have its name. */
+    check_named_function(NULL, NULL, false, "forward", "Square.forward", 19, "node");
+    check_named_function(NULL, NULL, false, "forward", "f.<locals>.Square.forward", 19,
+                         "node");
+    check_named_function(NULL, NULL, false, "forward", "forward", 19, "near");
+    check_named_function(NULL, NULL, false, "forward", "f.<locals>.forward", 19,
+                         "near");
+    /* Of a file that was not read for functions, the bare name tells nothing. */
+    check_named_function(NULL, NULL, false, "forward", "forward", 0, "node");
 }
 
 /* A free tells when, but not of what; what was seen after a node ran is no bound. */

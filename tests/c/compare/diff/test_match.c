@@ -218,6 +218,36 @@ test_tails(void)
     }
 }
 
+/* torch 2.15's router of operators is not the operation: a product of the program's has no
+ * other site with its frame than without, and torch.einsum's is einsum()'s. */
+static void
+test_the_router_of_operators(void)
+{
+    static const char functional[] = "/p/site-packages/torch/functional.py";
+    static const char router[] = "/p/site-packages/torch/_native/registry.py";
+    static sample s;
+    ml_string_pool texts;
+    ml_sites sites;
+    sample_begin(&s);
+    s.recording->rules.has_segments = 0;
+    uint32_t user = sample_call(s.recording, 0, "/a/m.py", 10, "f", NULL);
+    uint32_t einsum = sample_call(s.recording, user, functional, 370, "einsum", NULL);
+    const uint32_t stacks[] = {
+        user, sample_call(s.recording, user, router, 1145, "eager_router", NULL),
+        einsum, sample_call(s.recording, einsum, router, 1145, "eager_router", NULL)};
+    for (unsigned i = 0; i < 4; i++) {
+        sample_event(&s, ML_ACTION_ALLOC, BASE + 1024 * KIB * i, KIB, stacks[i]);
+    }
+    CHECK_INT(ml_string_pool_init(&texts), 0);
+    CHECK_INT(ml_sites_init(&sites, &texts, s.recording, 0), 0);
+    CHECK_UINT(sites.site[0], sites.site[1]);
+    CHECK_UINT(sites.site[2], sites.site[3]);
+    CHECK(sites.site[0] != sites.site[2]);
+    ml_sites_fini(&sites);
+    ml_string_pool_fini(&texts);
+    sample_end(&s);
+}
+
 static void
 test_no_memory(void)
 {
@@ -259,6 +289,7 @@ main(void)
     RUN(test_renamed_modules_of_a_line);
     RUN(test_no_other_module);
     RUN(test_tails);
+    RUN(test_the_router_of_operators);
     RUN(test_no_memory);
     return TEST_RESULT();
 }
