@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from memlab._core import _Path
 
-__all__ = ["load", "read_recording", "read_stdin", "unread_notes"]
+__all__ = ["is_mlab", "load", "read_recording", "read_stdin", "unread_notes"]
 
 _GZIP = b"\x1f\x8b"
 _MLAB = b"\x89MLAB\r\n\x1a"
@@ -105,7 +105,8 @@ def _read(path, name, make):
     raise SnapshotError(f"{name}: {text}; {_REMEDY}")
 
 
-def _is_mlab(path):
+def is_mlab(path: _Path) -> bool:
+    """Whether the file at PATH begins as a .mlab file.  Raises OSError."""
     with open(path, "rb") as file:
         return file.read(len(_MLAB)) == _MLAB
 
@@ -131,7 +132,7 @@ def load(path: _Path) -> dict[str, Any] | list[dict[str, Any]]:
     for one that cannot be read, and memlab.Error for a URI whose file cannot be got.
     """
     with download.here(path) as (file, name):
-        if _is_mlab(file):
+        if is_mlab(file):
             return _read_mlab(file, name).to_dict()
         return _read(file, name, _core.load)
 
@@ -159,7 +160,7 @@ def read_recording(path: _Path, quiet: bool = False) -> _core.Recording:
     Reports parts that could not be read, unless QUIET, for callers that show them.
     """
     with download.here(path) as (file, name):
-        if _is_mlab(file):
+        if is_mlab(file):
             return _read_mlab(file, name)
         recording = _read(file, name, _core.Recording.from_bytes)
     return recording if quiet else _told(recording, name)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from memlab import _core
 from memlab._errors import Error, SnapshotError
+from memlab._files import load
 from memlab._report import peaks, report
 from memlab._text import wording
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-_MAGIC = b"\x89MLAB\r\n\x1a"
 # Events read at once, which takes some hundredths of a second; the screen responds in
 # between.
 SLICE = 200_000
@@ -57,9 +57,8 @@ def written_by(pid: int) -> Iterator[Found]:
             key = (status.st_dev, status.st_ino)
             if not stat.S_ISREG(status.st_mode) or key in seen or not _writes(pid, number):
                 continue
-            with open(path, "rb") as file:
-                if file.read(len(_MAGIC)) != _MAGIC:
-                    continue
+            if not load.is_mlab(path):
+                continue
             name = os.readlink(path)
         except OSError:
             # Closed meanwhile.

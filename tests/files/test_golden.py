@@ -15,6 +15,7 @@ import mlab_by_hand as by_hand
 import pytest
 
 from memlab._files.load import read_recording
+from memlab._report import report
 
 DATA = Path(__file__).parents[1] / "data"
 FIGURES = json.loads((DATA / "golden" / "figures.json").read_text())
@@ -179,6 +180,23 @@ def test_the_process(recording):
     assert recording.code_lines() == [
         ("train.py", "train", 12, "x = net(x)", "train", 10, 20, 0)
     ]
+
+
+def test_columns_that_only_a_newer_memlab_knows(tmp_path):
+    """They are skipped and counted; the event has its other values."""
+    lane = [
+        by_hand.string(1, "user"),
+        by_hand.sparse(42, 7, lower=1) + by_hand.event(9, time=1, addr=HELD, size=0, block=0),
+        by_hand.sparse(5, 8, lower=1) + by_hand.event(0, time=1, addr=HELD, size=MIB, block=MIB),
+    ]
+    path = tmp_path / "newer.mlab"
+    path.write_bytes(by_hand.file([(2, lane)], [by_hand.clock(0, 0)], keys=0, context=3))
+    recording = read_recording(path)
+    assert recording.file["unread_records"] == 2 and recording.file["damaged_chunks"] == 0
+    assert any("a newer one may" in note for note in report.file_notes(recording.file))
+    read = plain(recording, tmp_path)
+    assert [e["action"] for e in read["device_traces"][0]] == ["annotate", "alloc"]
+    assert read["memlab"]["devices"][0]["internal_metadata"] == ["", "user"]
 
 
 @pytest.mark.parametrize("number", range(4))

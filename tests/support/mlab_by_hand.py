@@ -62,8 +62,14 @@ def unused(events):
     return sparse(0, events + 1)
 
 
-def sparse(column, number):
-    return bytes([13 | 3 << 4 | column << 6]) + struct.pack("<I", number)
+def sparse(column, number, lower=0):
+    """LOWER: the event's number in the column from 0 to 3 with the same two low bits."""
+    low = column & 3
+    one = bytes([13 | 3 << 4 | low << 6])
+    if column < 4:
+        return one + struct.pack("<I", number)
+    pages = bytes([13 | 1 << 4, 0, 0]) * (column >> 2)
+    return pages + one + struct.pack("<I", number) + sparse(low, lower)
 
 
 def state(*, time, addr, size, stack, block, flags, thread, action):

@@ -203,6 +203,20 @@ ml_utf8_encode(char *out, unsigned character)
     return 4;
 }
 
+size_t
+ml_utf8_cut(const char *text, size_t length, size_t most)
+{
+    if (length <= most) {
+        return length;
+    }
+    size_t end = most;
+    while (end > 0 && most - end < ML_UTF8_MAX &&
+           ((unsigned char)text[end] & 0xc0) == 0x80) {
+        end--;
+    }
+    return end;
+}
+
 void
 ml_text_replace_surrogates(char *text, size_t length)
 {

@@ -41,6 +41,13 @@ ml_hash_u64(uint64_t value)
 
 uint64_t ml_hash_bytes(const void *bytes, size_t length);
 
+/* Hot path: one multiplication.  Only the high bits depend on all of VALUE. */
+static inline uint64_t
+ml_hash_high(uint64_t value)
+{
+    return value * 0x9e3779b97f4a7c15u;
+}
+
 /* For qsort() and bsearch() of uint64_t, smallest first. */
 int ml_compare_u64(const void *a, const void *b);
 
@@ -79,6 +86,8 @@ size_t ml_utf8_decode(const unsigned char *bytes, size_t left, unsigned *charact
  * length in bytes. */
 #define ML_UTF8_MAX 4
 size_t ml_utf8_encode(char *out, unsigned character);
+/* How many of the LENGTH bytes of TEXT fit into MOST, up to the end of a character. */
+size_t ml_utf8_cut(const char *text, size_t length, size_t most);
 
 /* Replaces each lone surrogate in the UTF-8 TEXT by U+FFFD, which has the same
  * length. */

@@ -23,6 +23,7 @@
 
 #include <stdbool.h>
 
+#include "base/base.h"
 #include "base/system/region.h"
 #include "memlab.h"
 #include "recording/pool_stats.h"
@@ -105,7 +106,7 @@ void ml_blocks_clear(ml_blocks *blocks);
 static inline uint32_t
 ml_blocks_hash(uint64_t addr)
 {
-    return (uint32_t)((addr * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
+    return (uint32_t)(ml_hash_high(addr) >> 32);
 }
 
 static inline uint32_t

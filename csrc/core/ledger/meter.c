@@ -203,7 +203,7 @@ start_figure(const ml_meter *meter, ml_meter_interval *interval, int figure)
 
 /* Claims a free interval; -1: none. */
 static int
-claim_lap(ml_meter *meter)
+claim_interval(ml_meter *meter)
 {
     uint32_t claimed = atomic_load_explicit(&meter->claimed, RELAXED);
     int interval;
@@ -220,7 +220,7 @@ claim_lap(ml_meter *meter)
 int
 ml_meter_begin_interval(ml_meter *meter, uint32_t thread, ml_meter_stats *now)
 {
-    int number = claim_lap(meter);
+    int number = claim_interval(meter);
     if (number < 0) {
         return -1;
     }

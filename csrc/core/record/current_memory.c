@@ -120,7 +120,7 @@ static int
 read_bare(ml_feed *feed, ml_memory_mark *mark, ml_recording **out)
 {
     ml_recording *memory;
-    int result = ml_freeze_bare_locked(feed, &memory);
+    int result = ml_feed_freeze_locked(feed, &memory);
     if (result < 0) {
         return result;
     }

@@ -94,7 +94,7 @@ _Static_assert(ML_NODE_NAMES == 1 << (64 - 58), "a slot is the top bits of a has
 static uint32_t
 node_id(ml_feed *feed, ml_node_names *names, const char *name)
 {
-    uint64_t slot = ((uint64_t)(uintptr_t)name * UINT64_C(0x9e3779b97f4a7c15)) >> 58;
+    uint64_t slot = ml_hash_high((uintptr_t)name) >> 58;
     if (names->slots[slot].name != name) {
         uint32_t id = ml_stacks_string(feed->stacks, name, strlen(name));
         if (id == ML_STACK_LOST) {

@@ -206,17 +206,18 @@ restart(ml_lane *lane)
     }
 }
 
-static int
+/* False: the lane has no memory. */
+static bool
 begin_chunk(ml_lane *lane)
 {
     ml_ring *ring = atomic_load_explicit(&lane->newest, memory_order_acquire);
     if (ring == NULL) {
-        return -1;
+        return false;
     }
     uint64_t number = atomic_load_explicit(&ring->newest, memory_order_relaxed);
     uint32_t place;
     if (!take_place(lane, ring, number, &place)) {
-        return -1;
+        return false;
     }
     atomic_store_explicit(&ring->places[number % ring->place_count], place,
                           memory_order_relaxed);
@@ -226,7 +227,7 @@ begin_chunk(ml_lane *lane)
     ml_chunk_begin(&lane->writer, chunk_at(ring, number), &like);
     ml_chunk_push_state(&lane->writer, &lane->state);
     atomic_store_explicit(&ring->newest, number + 1, memory_order_release);
-    return 0;
+    return true;
 }
 
 int
@@ -236,8 +237,8 @@ ml_lane_push(ml_lane *lane, const ml_event *event)
         restart(lane);
     }
     if (ml_chunk_push(&lane->writer, &lane->state, event) != 0) {
-        if (begin_chunk(lane) != 0) {
-            return -1;
+        if (!begin_chunk(lane)) {
+            return ML_EFULL;
         }
         ml_chunk_push(&lane->writer, &lane->state, event);
     }
@@ -254,7 +255,7 @@ ml_lane_push_shared(ml_lane *lane, const ml_event *event, ml_packed_event *packe
     if (ml_lane_push(lane, event) != 0) {
         packed->bytes = packed->spare;
         packed->length = ml_pack_event(&lane->state, event, packed->spare);
-        return -1;
+        return ML_EFULL;
     }
     if (lane->chunks != chunks) {
         packed->bytes = (uint8_t *)(lane->writer.chunk + 1) + ML_PACK_STATE_BYTES;

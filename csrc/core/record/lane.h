@@ -46,8 +46,8 @@ bool ml_lane_claim(ml_lane *lane);
 void ml_lane_release(ml_lane *lane);
 
 /* Hot path, for the one writer: the lane's claimant, or the holder of the lock that
- * orders the source's events.  Packs EVENT and keeps it.  0, or -1 without room and
- * with nothing changed. */
+ * orders the source's events.  Packs EVENT and keeps it.  0, or ML_EFULL
+ * without memory and with nothing changed. */
 int ml_lane_push(ml_lane *lane, const ml_event *event);
 /* Hot path, as above, for an event that files keep, too.  *PACKED is its record, valid
  * until the next push, even if the lane has no room for it; its base is the lane's state

@@ -67,7 +67,7 @@ drop_oldest(ml_note_ring *ring)
 
 /* Room for BYTES in one piece at the ring's end. */
 static note_record *
-make_room(ml_note_ring *ring, size_t bytes)
+evict_for(ml_note_ring *ring, size_t bytes)
 {
     size_t size = ring->region.bytes;
     size_t left = size - (size_t)(ring->end % size);
@@ -95,7 +95,7 @@ keep(ml_note_ring *ring, const ml_note *note, const char *name, uint32_t length)
         return;
     }
     size_t bytes = RECORD_BYTES(length);
-    note_record *record = make_room(ring, bytes);
+    note_record *record = evict_for(ring, bytes);
     record->bytes = (uint32_t)bytes;
     record->name_length = length;
     record->note = *note;
@@ -116,20 +116,6 @@ keep(ml_note_ring *ring, const ml_note *note, const char *name, uint32_t length)
     ml_journal_port_note(&source->feed->port, &record->note, name, length);
 }
 
-/* LENGTH, cut to the kept length at a whole character. */
-static uint32_t
-cut(const char *name, size_t length)
-{
-    if (length <= ML_NOTE_NAME_MAX) {
-        return (uint32_t)length;
-    }
-    uint32_t end = ML_NOTE_NAME_MAX;
-    while (end > ML_NOTE_NAME_MAX - 3 && ((unsigned char)name[end] & 0xc0) == 0x80) {
-        end--;
-    }
-    return end;
-}
-
 bool
 ml_recorder_noting(void)
 {
@@ -144,7 +130,7 @@ ml_recorder_note(const ml_source *source, const ml_note *note, const char *name,
     if (!ml_recorder_noting() || note->kind >= ML_NOTE_COUNT) {
         return;
     }
-    uint32_t kept = cut(name, length);
+    uint32_t kept = (uint32_t)ml_utf8_cut(name, length, ML_NOTE_NAME_MAX);
     pthread_mutex_lock(&ml_registered.notes.lock);
     for (int i = 0; i < ML_SOURCE_MAX; i++) {
         ml_note_ring *ring = &ml_registered.notes.rings[i];

@@ -75,11 +75,11 @@ void ml_window_copy_counts(const ml_window *window, int device, ml_device_trace 
 /* Fills the events and loss counts of TRACE, the one device of an unordered source.
  * The memory in TRACE, walked before, becomes that at the end of these events.  0 or
  * ML_E*. */
-int ml_freeze_lanes(const ml_window *window, ml_device_trace *trace);
+int ml_window_freeze_lanes(const ml_window *window, ml_device_trace *trace);
 /* ENDS, of ML_DEVICE_MAX or NULL, gets the end of each device's lane at its instant. */
 int ml_window_freeze_locked(ml_window *window, uint32_t keys, ml_recording **out,
                             uint64_t *ends);
 /* The memory of FEED alone, without any window.  0 or ML_E*, with the reason. */
-int ml_freeze_bare_locked(ml_feed *feed, ml_recording **out);
+int ml_feed_freeze_locked(ml_feed *feed, ml_recording **out);
 
 #endif

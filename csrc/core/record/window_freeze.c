@@ -385,7 +385,8 @@ static int
 freeze_unordered(freeze_walk *walk)
 {
     ml_device_trace *trace = trace_of(walk, 0);
-    int result = trace != NULL ? ml_freeze_lanes(walk->window, trace) : ML_ENOMEM;
+    int result =
+        trace != NULL ? ml_window_freeze_lanes(walk->window, trace) : ML_ENOMEM;
     if (result < 0) {
         return result;
     }
@@ -560,7 +561,7 @@ pass_by(ml_feed_walk *base, int device)
 }
 
 int
-ml_freeze_bare_locked(ml_feed *feed, ml_recording **out)
+ml_feed_freeze_locked(ml_feed *feed, ml_recording **out)
 {
     freeze_walk *walk;
     int result = prepare(feed, 0, &walk);

@@ -61,7 +61,7 @@ merge_lanes(const ml_window *window, ml_device_trace *trace)
 }
 
 int
-ml_freeze_lanes(const ml_window *window, ml_device_trace *trace)
+ml_window_freeze_lanes(const ml_window *window, ml_device_trace *trace)
 {
     int result = merge_lanes(window, trace);
     if (result < 0) {

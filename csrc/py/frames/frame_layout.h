@@ -32,6 +32,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/base/base.h"
+
 #ifndef WALK_UNKNOWN
 
 #if PY_VERSION_HEX < 0x030e0000
@@ -220,7 +222,7 @@ offset_of(const PyCodeObject *code, uint64_t position, uint32_t *offset)
 static inline uint64_t
 walk_mix(uint64_t sum, const PyObject *object)
 {
-    return (sum ^ (uintptr_t)object) * UINT64_C(0x9e3779b97f4a7c15);
+    return ml_hash_high(sum ^ (uintptr_t)object);
 }
 
 #endif

@@ -13,7 +13,7 @@ static struct {
 static ml_line_watch **
 bucket_of(const PyObject *code)
 {
-    uint64_t hash = (uint64_t)(uintptr_t)code * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t hash = ml_hash_high((uintptr_t)code);
     return &watches.buckets[(hash >> 32) & (watches.bucket_count - 1)];
 }
 

@@ -124,7 +124,7 @@ is_alive(const ml_paths *paths, const entry *e)
 
 /* False without memory. */
 static bool
-make_room(ml_paths *paths)
+grow_paths(ml_paths *paths)
 {
     if (2 * (paths->count + 1) <= paths->mask) {
         return true;
@@ -184,7 +184,7 @@ void
 ml_paths_add(ml_paths *paths, PyObject *tensor, uint32_t module, PyObject *name)
 {
     entry *e = slot_of(paths, tensor);
-    if (is_alive(paths, e) || !make_room(paths)) {
+    if (is_alive(paths, e) || !grow_paths(paths)) {
         return;
     }
     entry made = {.tensor = tensor};

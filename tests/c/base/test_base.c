@@ -179,6 +179,18 @@ test_hash_depends_on_every_byte(void)
 }
 
 /* One of each length, both ends of it, and a lone surrogate. */
+/* No character is cut in two; bytes that are no UTF-8 are cut anywhere. */
+static void
+test_utf8_cut(void)
+{
+    CHECK_UINT(ml_utf8_cut("abc", 3, 3), 3);
+    CHECK_UINT(ml_utf8_cut("abcd", 4, 3), 3);
+    CHECK_UINT(ml_utf8_cut("a\xe2\x82\xac", 4, 3), 1);
+    CHECK_UINT(ml_utf8_cut("\xf0\x9f\x8e\x89z", 5, 4), 4);
+    CHECK_UINT(ml_utf8_cut("\xf0\x9f\x8e\x89", 4, 1), 0);
+    CHECK_UINT(ml_utf8_cut("\x80\x80\x80\x80\x80\x80\x80", 7, 6), 2);
+}
+
 static void
 test_utf8_both_ways(void)
 {
@@ -223,6 +235,7 @@ main(void)
     RUN(test_intern);
     RUN(test_intern_without_memory);
     RUN(test_hash_depends_on_every_byte);
+    RUN(test_utf8_cut);
     RUN(test_utf8_both_ways);
     RUN(test_search_finds_the_first_that_does_not_hold);
     return TEST_RESULT();

@@ -76,13 +76,13 @@ test_no_room(void)
 {
     ml_lane lane = {.newest = NULL};
     ml_event event = numbered(1);
-    CHECK_INT(ml_lane_push(&lane, &event), -1);
+    CHECK_INT(ml_lane_push(&lane, &event), ML_EFULL);
     CHECK_INT(ml_lane_end(&lane), 0);
     CHECK_INT(ml_lane_oldest(&lane), 0);
     CHECK_INT(ml_lane_bytes(&lane), 0);
     CHECK_INT(ml_lane_copy(&lane, 0, 0, 10, out), 0);
     ml_lane_discard(&lane);
-    CHECK_INT(ml_lane_push(&lane, &event), -1);
+    CHECK_INT(ml_lane_push(&lane, &event), ML_EFULL);
     ml_lane_fini(&lane);
 }
 

@@ -47,7 +47,7 @@ find_seen(const seen_table *table, uint64_t addr)
 
 /* Keeps one slot in two empty.  0 or ML_ENOMEM. */
 static int
-make_room(seen_table *table)
+grow_seen(seen_table *table)
 {
     if (2 * (table->count + 1) <= table->slot_count) {
         return 0;
@@ -78,7 +78,7 @@ number_rows(ml_allocation_rows *rows)
     for (size_t i = 0; error == 0 && i < lifetimes->count; i++) {
         const ml_lifetime *row = &lifetimes->rows[i];
         uint64_t addr = ml_lifetimes_request(lifetimes, i).addr;
-        error = make_room(&table);
+        error = grow_seen(&table);
         if (error < 0) {
             break;
         }

@@ -225,7 +225,7 @@ collect(const stack_lines_work *w, ml_stack_lines *all)
 }
 
 static int
-make_room(stack_lines_work *w)
+alloc_lines(stack_lines_work *w)
 {
     size_t stacks = w->recording->stack_count;
     size_t frames = w->recording->frame_count;
@@ -268,7 +268,7 @@ ml_stack_lines_init(ml_stack_lines *all, const ml_recording *recording, size_t d
 {
     *all = (ml_stack_lines){0};
     stack_lines_work w = {.recording = recording, .peak = peak, .device = device};
-    int error = make_room(&w);
+    int error = alloc_lines(&w);
     if (error == 0) {
         error = number_lines(&w);
     }

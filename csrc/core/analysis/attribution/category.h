@@ -34,10 +34,7 @@
  * In a recording without autograd events the passes are those of stack_signs.h, and the
  * rules of estimate.h come first; then nothing is exact.
  *
- * All else is UNKNOWN, with a reason.  A backward pass is a run of events made while
- * nodes of one thread's forward ran.  It ends at that thread's next allocation without
- * a node.  For a block only the passes of its own thread count, since several threads
- * may train. */
+ * All else is UNKNOWN, with a reason.  passes.h says what a backward pass is. */
 #ifndef ML_CATEGORY_H
 #define ML_CATEGORY_H
 
@@ -70,8 +67,8 @@ typedef struct ml_verdict {
 
 typedef struct ml_categories ml_categories;
 
-/* CAUSES is borrowed and outlives the categories.  LIFETIMES, those of DEVICE, are read here
- * only.  0 or ML_ENOMEM. */
+/* CAUSES and LIFETIMES, those of DEVICE, are borrowed and outlive the categories.  0 or
+ * ML_ENOMEM. */
 int ml_categories_new(const ml_causes *causes, const ml_recording *recording,
                       size_t device, const ml_lifetimes *lifetimes,
                       ml_categories **out);

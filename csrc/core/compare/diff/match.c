@@ -196,7 +196,7 @@ pair_lines(match_work *w, bool same_code)
 /* ---- The whole ---- */
 
 static int
-make_room(match_work *w, entry *entries[2])
+alloc_entries(match_work *w, entry *entries[2])
 {
     bool all = true;
     for (unsigned side = 0; side < 2; side++) {
@@ -225,7 +225,7 @@ ml_match_init(ml_match *match, const ml_string_pool *texts, const ml_sites *befo
     match_work w = {.match = match, .texts = texts, .sites = {before, after}};
     entry *entries[2] = {NULL, NULL};
     *match = (ml_match){{NULL, NULL}, {NULL, NULL}, {NULL, NULL}};
-    int result = make_room(&w, entries);
+    int result = alloc_entries(&w, entries);
     if (result == 0) {
         result = pair_lines(&w, same_code);
     }

@@ -228,7 +228,7 @@ describe_all(sites_work *w)
 }
 
 static int
-make_room(ml_sites *sites)
+grow_table(ml_sites *sites)
 {
     size_t rows = sites->analysis->lifetimes.count + 1;
     sites->site = ml_alloc(rows * sizeof(*sites->site));
@@ -245,7 +245,7 @@ fill(sites_work *w)
 {
     size_t frames = w->recording->frame_count;
     w->operations = ml_alloc_zeroed(frames + 1, sizeof(uint64_t));
-    int result = w->operations == NULL ? ML_ENOMEM : make_room(w->sites);
+    int result = w->operations == NULL ? ML_ENOMEM : grow_table(w->sites);
     for (size_t i = 0; i < frames && result == 0; i++) {
         w->operations[i] = NOT_ASKED;
     }

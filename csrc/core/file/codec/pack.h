@@ -28,9 +28,9 @@
 #define ML_PACK_STATE_BYTES 109u
 
 /* The base of the next record; all zeros before the first.  Arrays of two are for
- * allocations and for frees, whose values repeat separately.  A state record has these
- * fields in this order, without a gap: a new field is a new format, and needs a bit of
- * `required` in mlab_format.h. */
+ * allocations and for frees, whose values repeat separately.  A state record has the
+ * fields up to sequence_max in this order, without a gap: a new one there is a new format,
+ * and needs a bit of `required` in mlab_format.h. */
 typedef struct ml_pack {
     uint64_t time;
     uint64_t addr;
@@ -51,6 +51,8 @@ typedef struct ml_pack {
     uint8_t flags[2];
     uint8_t action;       /* of the last event */
     uint8_t sequence_max; /* its sequence was UINT64_MAX */
+    /* Of a reader: values it skipped, of sparse columns that it does not know. */
+    uint32_t skipped;
 } ml_pack;
 
 /* Hot path.  Writes EVENT to TO, which has ML_PACK_ROOM bytes; returns its record's

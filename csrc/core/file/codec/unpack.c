@@ -93,9 +93,9 @@ get_next(ml_pack *state, const uint8_t **at, const uint8_t *end)
 }
 
 /* Reads an event's sparse columns, by number; columns unknown to this reader are
- * skipped. */
+ * skipped, and counted. */
 static int
-get_sparse(const uint8_t **at, const uint8_t *end,
+get_sparse(ml_pack *state, const uint8_t **at, const uint8_t *end,
            uint32_t sparse[ML_SPARSE_COLUMN_COUNT])
 {
     const uint8_t *from = *at;
@@ -115,6 +115,9 @@ get_sparse(const uint8_t **at, const uint8_t *end,
         }
         if (number < ML_SPARSE_COLUMN_COUNT) {
             sparse[number] = value;
+        }
+        else {
+            state->skipped++;
         }
         page = 0;
     }
@@ -328,7 +331,7 @@ ml_unpack(ml_pack *state, const uint8_t **at, const uint8_t *end, ml_event *even
     }
     uint32_t sparse[ML_SPARSE_COLUMN_COUNT];
     bool any_sparse = from < end && (*from & 15u) == ML_PACK_TAG_SPARSE;
-    if (any_sparse && get_sparse(&from, end, sparse) < 0) {
+    if (any_sparse && get_sparse(state, &from, end, sparse) < 0) {
         return ML_EFORMAT;
     }
     bool begun = from != start;

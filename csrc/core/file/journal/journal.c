@@ -13,7 +13,7 @@
 
 /* Room in LANE for any event's record after its base. */
 static bool
-make_room(ml_journal *journal, ml_journal_lane *lane, const ml_pack *base)
+room_for_event(ml_journal *journal, ml_journal_lane *lane, const ml_pack *base)
 {
     if (lane->stated && ml_chunk_takes_event(&lane->writer)) {
         return true;
@@ -23,7 +23,7 @@ make_room(ml_journal *journal, ml_journal_lane *lane, const ml_pack *base)
     }
     lane->stated = ml_chunk_push_state(&lane->writer, base) == 0;
     if (!ml_chunk_takes_event(&lane->writer)) {
-        return ml_journal_turn(journal, lane) && make_room(journal, lane, base);
+        return ml_journal_turn(journal, lane) && room_for_event(journal, lane, base);
     }
     return lane->stated;
 }
@@ -35,7 +35,8 @@ prepare_anew(ml_journal *journal, ml_journal_lane *lane, const ml_event *event,
 {
     /* Only a new chunk can mark a gap. */
     return (lane->pending == 0 || ml_journal_turn(journal, lane)) &&
-           ml_journal_define(journal, lane, event) && make_room(journal, lane, base);
+           ml_journal_define(journal, lane, event) &&
+           room_for_event(journal, lane, base);
 }
 
 static inline bool

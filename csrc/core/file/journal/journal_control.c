@@ -384,11 +384,7 @@ shortened(ml_slice text, char room[ML_JOURNAL_TEXT_BYTES / 2])
     if (text.length <= most) {
         return text;
     }
-    size_t kept = most - (sizeof(mark) - 1);
-    /* Never cuts inside a UTF-8 character. */
-    while (kept > 0 && ((unsigned char)text.bytes[kept] & 0xc0) == 0x80) {
-        kept--;
-    }
+    size_t kept = ml_utf8_cut(text.bytes, text.length, most - (sizeof(mark) - 1));
     memcpy(room, text.bytes, kept);
     memcpy(room + kept, mark, sizeof(mark) - 1);
     return (ml_slice){.bytes = room, .length = kept + sizeof(mark) - 1};

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/base.h"
 #include "memlab.h"
 
 #define ML_MARK_BITS 15u
@@ -34,8 +35,7 @@ typedef struct ml_journal_marks {
 static inline _Atomic uint64_t *
 ml_mark_at(const ml_journal_marks *marks, uint64_t addr)
 {
-    uint64_t hash = (addr >> 9) * UINT64_C(0x9e3779b97f4a7c15);
-    return &marks->blocks[hash >> (64 - ML_MARK_BITS)];
+    return &marks->blocks[ml_hash_high(addr >> 9) >> (64 - ML_MARK_BITS)];
 }
 
 /* Hot path.  EVENT was counted in its lane.  The store is a release after that: a

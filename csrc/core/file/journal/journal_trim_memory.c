@@ -42,48 +42,27 @@ take_start(ml_trim *trim, const ml_packed_other *record)
     return begin_ledger(device);
 }
 
-/* Of a record of a start that was dropped for: after its fixed part. */
-static uint32_t
-stack_of(const ml_packed_other *record, size_t fixed)
-{
-    uint32_t stack = 0;
-    if (record->length >= fixed + sizeof(stack)) {
-        memcpy(&stack, record->bytes + fixed, sizeof(stack));
-    }
-    return stack;
-}
-
 static int
 take_segment(ml_trim *trim, const ml_packed_other *record)
 {
-    ml_mlab_segment from;
-    memcpy(&from, record->bytes, sizeof(from));
-    ml_segment segment = {
-        .addr = from.addr,
-        .total = from.total,
-        .stream = from.stream,
-        .pool = {from.pool[0], from.pool[1]},
-        .stack = stack_of(record, sizeof(from)),
-        .small = from.small != 0,
-        .expandable = from.expandable != 0,
-    };
-    ml_ledger *ledger = trim->devices[from.device % ML_DEVICE_MAX].ledger;
+    uint32_t device;
+    ml_segment segment;
+    if (!ml_mlab_segment_read(record, &device, &segment)) {
+        return 0;
+    }
+    ml_ledger *ledger = trim->devices[device % ML_DEVICE_MAX].ledger;
     return ledger != NULL ? ml_ledger_seed_segment(ledger, &segment) : 0;
 }
 
 static int
 take_block(ml_trim *trim, const ml_packed_other *record)
 {
-    ml_mlab_block from;
-    memcpy(&from, record->bytes, sizeof(from));
-    ml_block block = {
-        .addr = from.addr,
-        .size = from.size,
-        .requested = from.requested,
-        .stack = stack_of(record, sizeof(from)),
-        .state = from.state,
-    };
-    ml_ledger *ledger = trim->devices[from.device % ML_DEVICE_MAX].ledger;
+    uint32_t device;
+    ml_block block;
+    if (!ml_mlab_block_read(record, &device, &block)) {
+        return 0;
+    }
+    ml_ledger *ledger = trim->devices[device % ML_DEVICE_MAX].ledger;
     return ledger != NULL ? ml_ledger_seed_block(ledger, &block) : 0;
 }
 

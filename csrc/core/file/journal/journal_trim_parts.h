@@ -7,6 +7,7 @@
 #define ML_JOURNAL_TRIM_PARTS_H
 
 #include "base/base.h"
+#include "file/codec/mlab_records.h"
 #include "file/journal/journal_parts.h"
 #include "ledger/ledger.h"
 

@@ -11,28 +11,6 @@
 
 /* ---- When a record was ---- */
 
-typedef struct tag {
-    unsigned device;
-    uint64_t addr;
-    uint64_t events;    /* of the device before it */
-    const uint8_t *end; /* of these numbers */
-} tag;
-
-static bool
-read_tag(const ml_packed_other *record, tag *out)
-{
-    const uint8_t *at = record->bytes + 2;
-    const uint8_t *end = record->bytes + record->length;
-    if (record->length < 2 || record->bytes[1] >= ML_DEVICE_MAX) {
-        return false;
-    }
-    out->device = record->bytes[1];
-    bool read =
-        ml_varint_read(&at, end, &out->addr) && ml_varint_read(&at, end, &out->events);
-    out->end = at;
-    return read;
-}
-
 /* Ticks of a note or a clock; UINT64_MAX: the record has no time. */
 static uint64_t
 ticks_of(const ml_packed_other *record)
@@ -63,10 +41,10 @@ first_ticks(const ml_journal *journal)
 static bool
 is_before(const ml_trim *trim, const ml_packed_other *record)
 {
-    tag owner;
+    ml_mlab_tag owner;
     if (record->kind == ML_MLAB_TAG) {
-        return read_tag(record, &owner) &&
-               owner.events < trim_events(trim, owner.device);
+        return ml_mlab_tag_read(record, &owner) &&
+               owner.place < trim_events(trim, owner.device);
     }
     return ticks_of(record) < trim_last_ticks(trim);
 }
@@ -156,18 +134,18 @@ static bool
 subject_of(const ml_packed_other *record, uint64_t *key)
 {
     ml_mlab_note note;
-    tag owner;
+    ml_mlab_tag owner;
     switch (record->kind) {
     case ML_MLAB_NAME:
         *key = ml_hash_bytes(record->bytes, sizeof(ml_mlab_name));
         return record->length >= sizeof(ml_mlab_name);
     case ML_MLAB_TAG:
         /* Of one owner once, whenever it was told. */
-        if (!read_tag(record, &owner)) {
+        if (!ml_mlab_tag_read(record, &owner)) {
             return false;
         }
-        size_t rest = (size_t)(record->bytes + record->length - owner.end);
-        *key = ml_hash_bytes(owner.end, rest) ^ 3 * ml_hash_u64(owner.addr) ^
+        *key = ml_hash_bytes(owner.owner, owner.owner_bytes) ^
+               3 * ml_hash_u64(owner.addr) ^
                5 * ml_hash_u64(record->bytes[0] * 256u + record->bytes[1]);
         return true;
     case ML_MLAB_NOTE:
@@ -251,22 +229,21 @@ static void
 put_tag(ml_journal *journal, const ml_packed_other *record)
 {
     const ml_trim *trim = journal->trimmer->trim;
-    tag owner;
+    ml_mlab_tag owner;
     uint8_t bytes[ML_JOURNAL_TEXT_BYTES + 256];
-    if (!read_tag(record, &owner) || record->length > ML_JOURNAL_TEXT_BYTES) {
+    if (!ml_mlab_tag_read(record, &owner) || record->length > ML_JOURNAL_TEXT_BYTES) {
         return;
     }
     uint64_t now = trim_events(trim, owner.device);
-    if (owner.events >= now) {
+    if (owner.place >= now) {
         trim_put(journal, record->kind, record->bytes, record->length);
     }
-    else if (trim_lives(trim, owner.device, owner.addr, owner.events)) {
-        size_t rest = (size_t)(record->bytes + record->length - owner.end);
+    else if (trim_lives(trim, owner.device, owner.addr, owner.place)) {
         memcpy(bytes, record->bytes, 2);
         size_t length = 2 + ml_varint_write(bytes + 2, owner.addr);
         length += ml_varint_write(bytes + length, now);
-        memcpy(bytes + length, owner.end, rest);
-        trim_put(journal, record->kind, bytes, length + rest);
+        memcpy(bytes + length, owner.owner, owner.owner_bytes);
+        trim_put(journal, record->kind, bytes, length + owner.owner_bytes);
     }
 }
 

@@ -24,21 +24,6 @@ add_lost_name(mlab_reader *reader, uint32_t *id)
 
 /* ---- Records ---- */
 
-/* Reads the fixed part of RECORD; *REST has the *LEFT bytes after it.  False: too
- * short. */
-static bool
-take(const ml_packed_other *record, void *out, size_t bytes, const uint8_t **rest,
-     size_t *left)
-{
-    if (record->length < bytes) {
-        return false;
-    }
-    memcpy(out, record->bytes, bytes);
-    *rest = record->bytes + bytes;
-    *left = record->length - bytes;
-    return true;
-}
-
 static int
 leave_out(mlab_reader *reader)
 {
@@ -86,26 +71,17 @@ take_started(mlab_reader *reader, const ml_mlab_device *record)
     return 0;
 }
 
-/* The id of a stack that follows a record, as in a start after the first part was
- * dropped; 0: none. */
-static uint32_t
-stack_after(const uint8_t *rest, size_t left)
-{
-    uint32_t stack = 0;
-    if (left >= sizeof(stack)) {
-        memcpy(&stack, rest, sizeof(stack));
-    }
-    return stack;
-}
-
 static int
-take_segment(mlab_reader *reader, const ml_mlab_segment *record, uint32_t stack)
+take_segment(mlab_reader *reader, const ml_packed_other *record)
 {
-    mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
-    if (record->device >= ML_DEVICE_MAX || !start->known) {
+    uint32_t device;
+    ml_segment segment;
+    if (!ml_mlab_segment_read(record, &device, &segment) || device >= ML_DEVICE_MAX ||
+        !reader->starts[device].known) {
         return leave_out(reader);
     }
-    start->left_out = record->total > ML_SIZE_MOST;
+    mlab_start *start = &reader->starts[device];
+    start->left_out = segment.total > ML_SIZE_MOST;
     if (start->left_out) {
         reader->recording->unread[ML_UNREAD_SEGMENT_TOTAL_SIZE]++;
         return 0;
@@ -114,47 +90,39 @@ take_segment(mlab_reader *reader, const ml_mlab_segment *record, uint32_t stack)
                 start->segment_count + 1, sizeof(*start->segments)) < 0) {
         return ML_ENOMEM;
     }
-    start->segments[start->segment_count++] = (ml_segment){
-        .addr = record->addr,
-        .total = record->total,
-        .stream = record->stream,
-        .pool = {record->pool[0], record->pool[1]},
-        .stack = stack,
-        .small = record->small != 0,
-        .expandable = record->expandable != 0,
-        .first_block = start->block_count,
-    };
+    segment.first_block = start->block_count;
+    start->segments[start->segment_count++] = segment;
     return 0;
 }
 
 static int
-take_block(mlab_reader *reader, const ml_mlab_block *record, uint32_t stack)
+take_block(mlab_reader *reader, const ml_packed_other *record)
 {
-    mlab_start *start = &reader->starts[record->device % ML_DEVICE_MAX];
-    if (record->device < ML_DEVICE_MAX && start->left_out) {
-        return 0;
-    }
-    if (record->device >= ML_DEVICE_MAX || start->segment_count == 0 ||
-        record->state > ML_BLOCK_PENDING_FREE) {
+    uint32_t device;
+    ml_block block;
+    if (!ml_mlab_block_read(record, &device, &block) || device >= ML_DEVICE_MAX) {
         return leave_out(reader);
     }
-    if (record->size > ML_SIZE_MOST) {
+    mlab_start *start = &reader->starts[device];
+    if (start->left_out) {
+        return 0;
+    }
+    if (start->segment_count == 0 || block.state > ML_BLOCK_PENDING_FREE) {
+        return leave_out(reader);
+    }
+    if (block.size > ML_SIZE_MOST) {
         reader->recording->unread[ML_UNREAD_BLOCK_SIZE]++;
         return 0;
     }
-    bool asked = record->requested <= ML_SIZE_MOST;
-    reader->recording->unread[ML_UNREAD_BLOCK_REQUESTED_SIZE] += !asked;
+    if (block.requested > ML_SIZE_MOST) {
+        reader->recording->unread[ML_UNREAD_BLOCK_REQUESTED_SIZE]++;
+        block.requested = block.size;
+    }
     if (ml_grow((void **)&start->blocks, &start->block_capacity, start->block_count + 1,
                 sizeof(*start->blocks)) < 0) {
         return ML_ENOMEM;
     }
-    start->blocks[start->block_count++] = (ml_block){
-        .addr = record->addr,
-        .size = record->size,
-        .requested = asked ? record->requested : record->size,
-        .stack = stack,
-        .state = record->state,
-    };
+    start->blocks[start->block_count++] = block;
     start->segments[start->segment_count - 1].block_count++;
     return 0;
 }
@@ -182,31 +150,22 @@ take_setting(mlab_reader *reader, const ml_mlab_setting *record, const uint8_t *
 static int
 take_tag(mlab_reader *reader, const ml_packed_other *record)
 {
-    const uint8_t *at = record->bytes;
-    const uint8_t *end = at + record->length;
-    if (record->length < 2) {
+    ml_mlab_tag from;
+    if (!ml_mlab_tag_read(record, &from)) {
         return leave_out(reader);
     }
-    uint64_t module_bytes;
-    uint8_t name_lost = at[0] & ML_MLAB_NAME_LOST;
-    uint8_t module_lost = at[0] & ML_MLAB_MODULE_LOST;
-    mlab_tag tag = {.category = (uint8_t)(at[0] ^ name_lost ^ module_lost),
-                    .device = at[1],
-                    .lost = (uint8_t)((name_lost != 0) + (module_lost != 0))};
-    at += 2;
-    if (!ml_varint_read(&at, end, &tag.addr) || !ml_varint_read(&at, end, &tag.place) ||
-        !ml_varint_read(&at, end, &module_bytes) || module_bytes > (size_t)(end - at) ||
-        tag.device >= ML_DEVICE_MAX || tag.category > ML_CATEGORY_TAG_LAST) {
-        return leave_out(reader);
-    }
-    int result = module_lost != 0
-                     ? add_lost_name(reader, &tag.module)
-                     : mlab_add_name(reader, at, (size_t)module_bytes, &tag.module);
-    at += module_bytes;
+    mlab_tag tag = {.addr = from.addr,
+                    .place = from.place,
+                    .category = from.category,
+                    .device = from.device,
+                    .lost = (uint8_t)(from.name_lost + from.module_lost)};
+    int result = from.module_lost ? add_lost_name(reader, &tag.module)
+                                  : mlab_add_name(reader, from.module,
+                                                  from.module_bytes, &tag.module);
     if (result == 0) {
-        result = name_lost != 0
+        result = from.name_lost
                      ? add_lost_name(reader, &tag.name)
-                     : mlab_add_name(reader, at, (size_t)(end - at), &tag.name);
+                     : mlab_add_name(reader, from.name, from.name_bytes, &tag.name);
     }
     if (result == 0) {
         result = ml_grow((void **)&reader->tags, &reader->tag_capacity,
@@ -389,8 +348,6 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
     union {
         ml_mlab_clock clock;
         ml_mlab_start start;
-        ml_mlab_segment segment;
-        ml_mlab_block block;
         ml_mlab_device device;
         ml_mlab_setting setting;
         ml_mlab_note note;
@@ -405,27 +362,23 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
     size_t left;
     switch (record->kind) {
     case ML_MLAB_CLOCK:
-        return take(record, &fixed, sizeof(fixed.clock), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.clock), &rest, &left)
                    ? take_clock(reader, &fixed.clock)
                    : leave_out(reader);
     case ML_MLAB_START:
-        return take(record, &fixed, sizeof(fixed.start), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.start), &rest, &left)
                    ? take_start(reader, &fixed.start)
                    : leave_out(reader);
     case ML_MLAB_SEGMENT:
-        return take(record, &fixed, sizeof(fixed.segment), &rest, &left)
-                   ? take_segment(reader, &fixed.segment, stack_after(rest, left))
-                   : leave_out(reader);
+        return take_segment(reader, record);
     case ML_MLAB_BLOCK:
-        return take(record, &fixed, sizeof(fixed.block), &rest, &left)
-                   ? take_block(reader, &fixed.block, stack_after(rest, left))
-                   : leave_out(reader);
+        return take_block(reader, record);
     case ML_MLAB_STARTED:
-        return take(record, &fixed, sizeof(fixed.device), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.device), &rest, &left)
                    ? take_started(reader, &fixed.device)
                    : leave_out(reader);
     case ML_MLAB_SETTING:
-        return take(record, &fixed, sizeof(fixed.setting), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.setting), &rest, &left)
                    ? take_setting(reader, &fixed.setting, rest, left)
                    : leave_out(reader);
     case ML_MLAB_TAG:
@@ -433,31 +386,35 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
     case ML_MLAB_USE:
         return take_use(reader, record);
     case ML_MLAB_NOTE:
-        return take(record, &fixed, sizeof(fixed.note), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.note), &rest, &left)
                    ? take_note(reader, &fixed.note, rest, left)
                    : leave_out(reader);
     case ML_MLAB_NAME:
-        return take(record, &fixed, sizeof(fixed.name), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.name), &rest, &left)
                    ? take_name(reader, &fixed.name, rest, left)
                    : leave_out(reader);
     case ML_MLAB_ORIGIN_FRAME:
-        return take(record, &fixed, sizeof(fixed.origin_frame), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.origin_frame), &rest,
+                                    &left)
                    ? take_origin_frame(reader, &fixed.origin_frame, rest, left)
                    : leave_out(reader);
     case ML_MLAB_ORIGIN_LINE:
-        return take(record, &fixed, sizeof(fixed.origin_line), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.origin_line), &rest,
+                                    &left)
                    ? take_origin_line(reader, &fixed.origin_line, rest, left)
                    : leave_out(reader);
     case ML_MLAB_CODE_LINE:
-        return take(record, &fixed, sizeof(fixed.code_line), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.code_line), &rest,
+                                    &left)
                    ? take_code_line(reader, &fixed.code_line, rest, left)
                    : leave_out(reader);
     case ML_MLAB_TRIM:
-        return take(record, &fixed, sizeof(fixed.trim), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.trim), &rest, &left)
                    ? take_trim(reader, &fixed.trim)
                    : leave_out(reader);
     case ML_MLAB_TRIM_LANE:
-        return take(record, &fixed, sizeof(fixed.trim_lane), &rest, &left)
+        return ml_mlab_record_split(record, &fixed, sizeof(fixed.trim_lane), &rest,
+                                    &left)
                    ? take_trim_lane(reader, &fixed.trim_lane)
                    : leave_out(reader);
     default:

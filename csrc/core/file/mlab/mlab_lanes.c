@@ -209,6 +209,7 @@ read_events(mlab_reader *reader, mlab_lane *lane, ml_chunk_reader *chunk)
         else {
             /* Committed and with the right checksum, yet invalid. */
             reader->info->damaged_chunks += found < 0;
+            reader->info->unread_records += chunk->state.skipped;
             return 0;
         }
     }

@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "file/codec/mlab_format.h"
+#include "file/codec/mlab_records.h"
 #include "file/mlab/mlab_reader.h"
 #include "ledger/ledger.h"
 #include "recording/interner.h"

@@ -39,7 +39,7 @@ typedef struct ml_mlab_info {
     uint64_t control_bytes;
     uint64_t damaged_chunks;
     uint64_t lost_records;    /* of the control lane: not stored, or unreadable */
-    uint64_t unread_records;  /* intact, but of an unknown kind or content */
+    uint64_t unread_records;  /* intact, but of an unknown kind, column or content */
     uint64_t unknown_starts;  /* devices without known memory at the start */
     uint64_t repeated_starts; /* devices with the memory at the start in parts */
     /* Its first part was dropped, with what was in it; zeros: it is all there. */

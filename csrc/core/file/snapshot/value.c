@@ -161,7 +161,7 @@ ml_value_text(ml_tree *tree, enum ml_value_kind kind, const char *bytes, size_t 
 }
 
 static int
-make_room(ml_tree *tree, ml_array *array, size_t capacity)
+grow_array(ml_tree *tree, ml_array *array, size_t capacity)
 {
     if (capacity > UINT32_MAX) {
         return ML_ELIMIT;
@@ -218,7 +218,7 @@ ml_value_array(ml_tree *tree, enum ml_value_kind kind, size_t count, ml_value *o
     ml_array *array = node;
     *array = (ml_array){.node.kind = kind};
     if ((error = next_id(tree, &array->node.id)) != 0 ||
-        (count != 0 && (error = make_room(tree, array, count)) != 0)) {
+        (count != 0 && (error = grow_array(tree, array, count)) != 0)) {
         return error;
     }
     out->bits = (uint64_t)(uintptr_t)array;
@@ -237,7 +237,7 @@ ml_array_add(ml_tree *tree, ml_array *array, const ml_value *items, size_t count
     size_t needed = array->count + count;
     if (needed > array->capacity) {
         size_t wanted = (size_t)array->capacity + array->capacity / 2;
-        int error = make_room(tree, array, wanted > needed ? wanted : needed);
+        int error = grow_array(tree, array, wanted > needed ? wanted : needed);
         if (error != 0) {
             return error;
         }

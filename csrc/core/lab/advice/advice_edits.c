@@ -85,7 +85,7 @@ apply_all(ml_workload *copy, const ml_advice *advice, uint32_t *taken, uint32_t 
 }
 
 static int
-make_room(ml_workload *copy, const ml_advice *const *advices, size_t count)
+grow_workload(ml_workload *copy, const ml_advice *const *advices, size_t count)
 {
     size_t needed = copy->count;
     for (size_t i = 0; i < count; i++) {
@@ -126,7 +126,7 @@ run_edited(const ml_advice_case *it, const ml_advice *const *advices, size_t cou
 {
     ml_trial_options options = it->options;
     uint32_t *taken = ml_alloc_zeroed(copy->count + 1, sizeof(uint32_t));
-    int error = taken == NULL ? ML_ENOMEM : make_room(copy, advices, count);
+    int error = taken == NULL ? ML_ENOMEM : grow_workload(copy, advices, count);
     for (size_t i = 0; error == 0 && i < count; i++) {
         apply_all(copy, advices[i], taken, (uint32_t)i + 1);
         if (error == 0 && advices[i]->kind == ML_ADVICE_SETTINGS) {

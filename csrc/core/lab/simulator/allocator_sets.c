@@ -215,7 +215,7 @@ join_leaves(ml_set_stream *of, size_t branch)
 
 /* Makes room at the place of KEY, which SET lacks.  0 or ML_ENOMEM. */
 static int
-make_room(ml_set *set, uint64_t stream, const ml_set_key *key, ml_set_place *to)
+open_place(ml_set *set, uint64_t stream, const ml_set_key *key, ml_set_place *to)
 {
     size_t at = find_stream(set, stream);
     if ((at == set->count || set->streams[at].stream != stream) &&
@@ -238,7 +238,7 @@ ml_set_insert(ml_allocator *a, ml_set *set, uint32_t index)
 {
     ml_set_key key = key_of(a, index);
     ml_set_place to;
-    if (make_room(set, a->nodes[index].stream, &key, &to) < 0) {
+    if (open_place(set, a->nodes[index].stream, &key, &to) < 0) {
         a->error = ML_ENOMEM;
         return;
     }

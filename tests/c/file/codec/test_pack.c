@@ -431,6 +431,7 @@ test_unknown_sparse_columns(void)
     CHECK_INT(ml_unpack(&reader, &at, bytes + length, &back, &other), ML_PACKED_EVENT);
     CHECK(same_event(&back, &event));
     CHECK_PTR(at, bytes + length);
+    CHECK_INT(reader.skipped, 2);
 }
 
 static void
