@@ -17,7 +17,8 @@ from memlab._native import cache
 
 # How many times as long as reading its files a command takes in all; measured with the ten
 # million events of docs/COST.md.
-_READINGS = {"report": 3, "diff": 3, "merge": 4, "view": 4, "explain": 10, "convert": 11}
+_READINGS = {"report": 3, "diff": 3, "merge": 4, "view": 4, "replay": 8, "explain": 10}
+_READINGS |= {"convert": 11, "tune": 35}
 # Seconds between looks at how much was read, and after which what has not grown has ended.
 _LOOK, _STILL = 0.1, 1.0
 

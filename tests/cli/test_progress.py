@@ -77,7 +77,7 @@ def test_a_reading_that_has_ended_before_all_bytes_is_what_there_was_to_read():
 
 @pytest.mark.parametrize(
     ("command", "size", "count"),
-    [("report", 1000, 52), ("tune", 1000, 500), ("report", 0, 500), ("report", 1000, None)],
+    [("report", 1000, 52), ("fit", 1000, 500), ("report", 0, 500), ("report", 1000, None)],
 )
 def test_a_reading_that_says_nothing_gives_no_estimate(command, size, count):
     assert reading(command, size, (1, count))[0].expected() is None
