@@ -265,7 +265,8 @@ ml_phantom_tell(void)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     /* Of a launcher's processes the first tells it for all. */
-    const char *local = getenv("LOCAL_RANK");
+    const char *torchrun = getenv("LOCAL_RANK");
+    const char *local = torchrun != NULL ? torchrun : getenv("SLURM_LOCALID");
     bool first = local == NULL || strcmp(local, "0") == 0;
 
     if (atomic_flag_test_and_set(&told) || config.quiet || !first) {

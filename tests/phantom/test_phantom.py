@@ -265,7 +265,10 @@ def test_banner_is_shown_once_at_the_first_use_and_can_be_hushed():
     assert loud.stderr.startswith("1\n")
     assert loud.stderr.count("at most small results are computed") == 1
     assert "NVIDIA L4" in loud.stderr
-    assert run(program, quiet=True).stderr == "1\n"
+    assert run(program, quiet=True, forked=True).stderr == "1\n"
+    for launcher in "LOCAL_RANK", "SLURM_LOCALID":
+        second = run(program, quiet=False, forked=True, env={launcher: "1"})
+        assert second.stderr == "1\n"
 
 
 @needs_torch
