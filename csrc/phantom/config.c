@@ -203,7 +203,6 @@ read_environment(void)
     const char *memory = getenv("MEMLAB_PHANTOM_MEMORY");
     const char *backed = getenv("MEMLAB_PHANTOM_BACKED");
     const char *quiet = getenv("MEMLAB_PHANTOM_QUIET");
-    const char *values = getenv("MEMLAB_PHANTOM_VALUES");
     const char *driver = getenv("MEMLAB_PHANTOM_DRIVER");
     const char *draw = getenv("MEMLAB_PHANTOM_DRAW");
 
@@ -252,19 +251,6 @@ read_environment(void)
             ml_phantom_refuse("MEMLAB_PHANTOM_DRAW=%s is not a number", draw);
         }
     }
-
-    /* Whether Python computes small ones, beside a bridge to torch, is seen later. */
-    bool none = values != NULL && strcmp(values, "0") == 0;
-    /* Of a launcher's processes the first tells it for all. */
-    const char *local = getenv("LOCAL_RANK");
-    bool first = local == NULL || strcmp(local, "0") == 0;
-    if (!config.quiet && config.devices > 0 && first) {
-        fprintf(
-            stderr, "memlab phantom: %d x %s, %.2f GiB each; kernels do nothing: %s\n",
-            config.devices, config.gpu->full_name,
-            (double)config.total_bytes / (double)(1 << 30),
-            none ? "results are not computed" : "at most small results are computed");
-    }
 }
 
 const ml_phantom_config *
@@ -272,6 +258,27 @@ ml_phantom_configure(void)
 {
     pthread_once(&config_once, read_environment);
     return &config;
+}
+
+void
+ml_phantom_tell(void)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    /* Of a launcher's processes the first tells it for all. */
+    const char *torchrun = getenv("LOCAL_RANK");
+    const char *local = torchrun != NULL ? torchrun : getenv("SLURM_LOCALID");
+    bool first = local == NULL || strcmp(local, "0") == 0;
+
+    if (atomic_flag_test_and_set(&told) || config.quiet || !first) {
+        return;
+    }
+    /* Whether Python computes small ones, beside a bridge to torch, is seen later. */
+    const char *values = getenv("MEMLAB_PHANTOM_VALUES");
+    bool none = values != NULL && strcmp(values, "0") == 0;
+    fprintf(stderr, "memlab phantom: %d x %s, %.2f GiB each; kernels do nothing: %s\n",
+            config.devices, config.gpu->full_name,
+            (double)config.total_bytes / (double)(1 << 30),
+            none ? "results are not computed" : "at most small results are computed");
 }
 
 void *

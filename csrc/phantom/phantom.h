@@ -82,6 +82,10 @@ typedef struct {
  * ends the process with one line on stderr. */
 const ml_phantom_config *ml_phantom_configure(void);
 
+/* Says on stderr, once, which devices there are and that nothing computes.  For the first
+ * use of a device: a launcher that only counts them leaves it to its processes. */
+void ml_phantom_tell(void);
+
 /* The configuration's GPU.  Reads nothing else from the environment, which the program
  * may still set. */
 const ml_phantom_gpu *ml_phantom_chosen_gpu(void);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -17,8 +18,8 @@ class Progress:
     """After DELAY seconds, says that WHAT is in progress and for how long, until end().
     Does nothing if STREAM is no terminal.
 
-    expected: seconds that it will take in all, about; None: not known.  took: seconds up to
-    end(); None before, and without a line.
+    expected: seconds that it will take in all, about; None: as READING tells, if that is
+    given.  took: seconds up to end(); None before, and without a line.
     """
 
     def __init__(
@@ -28,11 +29,12 @@ class Progress:
         delay: float = DELAY,
         every: float = EVERY,
         expected: float | None = None,
+        reading: speeds.Reading | None = None,
     ) -> None:
         self._what = what
         self._stream = stream
         self._waits = delay, every
-        self._expected = expected
+        self._expected, self._reading = expected, reading
         self.took: float | None = None
         self._began = time.monotonic()
         self._ended = threading.Event()
@@ -43,16 +45,25 @@ class Progress:
 
     def _tell(self):
         delay, every = self._waits
-        said = False
-        while not self._ended.wait(every if said else delay):
-            self._write(f"\r\033[K{self._line(time.monotonic() - self._began)}")
-            said = True
+        due, said = self._began + delay, False
+        while not self._ended.wait(self._pause(due)):
+            now = time.monotonic()
+            if now >= due:
+                self._write(f"\r\033[K{self._line(now - self._began)}")
+                due, said = now + every, True
         if said:
             self._write("\r\033[K")
 
+    def _pause(self, due):
+        look = math.inf if self._reading is None else self._reading.wait()
+        return max(0.0, min(due - time.monotonic(), look))
+
     def _line(self, seconds):
         said = f"memlab: {self._what} ... {int(seconds)} s"
-        left = 0 if self._expected is None else round(self._expected - seconds)
+        expected = self._expected
+        if expected is None and self._reading is not None:
+            expected = self._reading.expected()
+        left = 0 if expected is None else round(expected - seconds)
         # An estimate that was too short says nothing more.
         return f"{said}, about {left} s left" if left > 0 else said
 
@@ -80,10 +91,12 @@ _reads = "", 0  # the command, and how many bytes
 
 def begin(what: str, paths: Iterable[object] = ()) -> None:
     """Begins the line of this process's one command, which reads PATHS: for as many bytes
-    it will take as long as it took the last time."""
+    it will take as long as it took the last time; at the first, as its reading tells."""
     global _current, _reads
     _reads = what, speeds.size_of(paths) if sys.stderr.isatty() else 0
-    _current = Progress(what, sys.stderr, expected=speeds.seconds(*_reads))
+    known = speeds.seconds(*_reads)
+    reading = None if known else speeds.Reading(*_reads)
+    _current = Progress(what, sys.stderr, expected=known, reading=reading)
 
 
 def end() -> None:

@@ -135,8 +135,9 @@ def _record(shell, statement, cell, local_ns):
     __tracebackhide__ = True
     names = shell.user_ns if local_ns is None else local_ns
     # The magic's own line is the first, so that lines are numbered as in the cell.
-    code = _compile(
-        shell, statement if cell is None else f"\n{cell}", "%memlab run", _RECORD_AWAIT
+    text = statement if cell is None else f"\n{cell}"
+    code, last = _compile(
+        shell, text, "%memlab run", _RECORD_AWAIT, value=cell is not None
     )
     snapshot = MemorySnapshot(max_entries=_MOST_EVENTS)
     chart = None
@@ -146,6 +147,7 @@ def _record(shell, statement, cell, local_ns):
             if hasattr(shell, "kernel"):
                 chart = Chart(_allocated)
             exec(code, shell.user_ns, names)
+            value = None if last is None else eval(last, shell.user_ns, names)
     except BaseException:
         # How it came there is what the user wants to see.
         if chart is not None:
@@ -156,6 +158,9 @@ def _record(shell, statement, cell, local_ns):
     finally:
         if chart is not None:
             chart.end()
+    # As the cell does without the magic.
+    if value is not None:
+        display(value)
     if not hasattr(shell, "kernel"):
         _show(shell, snapshot)
     return snapshot
@@ -196,7 +201,7 @@ class _Run:
         self._quiet = "q" in self._options
         self._screen = cell is not None and not {"q", "r"} & set(self._options)
         # The magic's own line is the first, so that lines are numbered as in the cell.
-        self._code = _compile(
+        self._code, _ = _compile(
             shell, statement if cell is None else f"{statement}\n{cell}", "%mlrun", _AWAIT
         )
 
@@ -296,9 +301,10 @@ class _Run:
             raise UsageError(f"Could not write {paths[-1]!r}: {error}") from None
 
 
-def _compile(shell, text, magic, remedy):
-    """TEXT as code whose lines can be shown afterwards.  Raises UsageError with REMEDY
-    where it awaits, which MAGIC cannot.
+def _compile(shell, text, magic, remedy, value=False):
+    """TEXT as code whose lines can be shown afterwards, and the code of its last line, apart
+    if that has a VALUE to show; else None.  Raises UsageError with REMEDY where it awaits,
+    which MAGIC cannot.
     """
     __tracebackhide__ = True
     compiler, lines = shell.compile, text.split("\n")
@@ -308,8 +314,13 @@ def _compile(shell, text, magic, remedy):
     number = shell.displayhook.prompt_count
     name = compiler.cache(source, number, raw_code=text)
     tree = shell.transform_ast(compiler.ast_parse(source, filename=name))
+    shown = value and tree.body and isinstance(tree.body[-1], ast.Expr)
+    last = tree.body[-1].value if shown and not text.rstrip().endswith(";") else None
     try:
-        return compiler(tree, name, "exec")
+        if last is None:
+            return compiler(tree, name, "exec"), None
+        before = ast.Module(tree.body[:-1], tree.type_ignores)
+        return compiler(before, name, "exec"), compiler(ast.Expression(last), name, "eval")
     except SyntaxError:
         if not _awaits(tree):
             raise

@@ -41,7 +41,7 @@ class OwnLoop:
         window = self._window
         if self._steps is None:
             self._open(window)
-            self._steps = 0
+            self._steps, window.ends_step = 0, True
             window.batch_start(Progress())
             return
         self._steps += 1

@@ -87,6 +87,8 @@ class Window:
         self._variables = {}
         self._root = None
         self._batches = 0  # that have ended since the opening
+        # Of a loop that tells only where its steps begin, close() ends the last.
+        self.ends_step = False
         self._recorded = 0  # that have ended within the window
         self._state = "closed"
         self._begun = None  # the training's progress then
@@ -179,10 +181,13 @@ class Window:
         """
         if self._is_recording():
             last = progress or self._latest
+            self._recorded += self.ends_step
             self._finish(last, self._why_open(last))
-        elif self._state == "waiting" and self._batches and self._pid == os.getpid():
+            return
+        ended = self._batches + self.ends_step
+        if self._state == "waiting" and ended and self._pid == os.getpid():
             self._say_nothing_recorded(
-                f"the training ended after {_batches(self._batches)}, and the recording "
+                f"the training ended after {_batches(ended)}, and the recording "
                 f"begins after skip_batches={self.skip_batches}; give fewer"
             )
 

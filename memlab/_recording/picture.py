@@ -28,6 +28,8 @@ def line(recording: Recording) -> str:
         f"{wording.size(peaks_of[most]['reserved_bytes'])} reserved, "
         f"in {recording.counts(most)['events']:,} events"
     )
+    if any(recording.oom(i) is not None for i in range(recording.device_count)):
+        said += "; ran out of memory"
     others = sum(peak["allocated_bytes"] > 0 for peak in peaks_of.values()) - 1
     return said + (f"; {wording.plural(others, 'more device')}" if others > 0 else "")
 

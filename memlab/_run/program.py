@@ -11,6 +11,7 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import os
+import re
 import runpy
 import shlex
 import signal
@@ -41,7 +42,7 @@ def prepare(options) -> str:
         launched = commands.recording(words(options)[1:], own_words(options))
         if launched:
             _become(launched)
-        raise Error(f"{options.program}: no such program; give the file of a script")
+        raise Error(f"{options.program}: no such program; {_instead(options)}")
     if options.module and not _module_exists(options.program):
         raise Error(f"no module named {options.program}")
     if options.phantom is not None and not devices.under_phantom():
@@ -99,6 +100,19 @@ def rank() -> str:
     if not text.isdigit():
         raise Error(f"RANK={text!r} is not a number: set it to the rank, or unset it")
     return text
+
+
+def _instead(options):
+    """What to do about a program that is not there.  Behind --phantom it may be a GPU's name."""
+    name = options.program
+    if options.phantom == "" and re.fullmatch(r"[\w-]*\d[\w-]*", name):
+        try:
+            phantom.find_gpu(name)
+        except ValueError as error:
+            return f"as a GPU: {error}"
+        except FileNotFoundError:
+            pass
+    return "give the file of a script"
 
 
 def _module_exists(name):

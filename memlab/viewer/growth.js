@@ -214,6 +214,8 @@ const memlabGrowth = (() => {
         row.chosen = B.groupWord(model, row.group) !== "";
       }
       said.textContent = sentence(before, after, all);
+      // Where nothing changed, the sentence above says so.
+      tableRoom.hidden = rows.length === 0;
       table.show(rows, {
         columns: columnsOf(model),
         caption: `What changed, by ${B.byOf(state)}; `

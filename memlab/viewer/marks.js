@@ -158,8 +158,10 @@ const memlabMarks = (() => {
     for (let x = Math.ceil(x0 / stepX) * stepX; x <= x1; x += stepX) {
       const px = Math.round(xOf(plot, x)) + 0.5;
       line(context, px, top + height, px, top + height + 4);
-      context.fillText(axis === "time" ? tickTime(x, stepX) : formatCount(x), px,
-                       top + height + 7);
+      const text = axis === "time" ? tickTime(x, stepX) : formatCount(x);
+      // The last one would end outside.
+      const most = left + width - context.measureText(text).width / 2;
+      context.fillText(text, Math.min(px, most), top + height + 7);
     }
     line(context, left + 0.5, top, left + 0.5, top + height);
   }

@@ -1,6 +1,7 @@
 """A command that is at work for long says so on a terminal, and takes the line away."""
 
 import io
+import math
 import re
 import threading
 
@@ -47,6 +48,55 @@ def test_an_estimate_that_was_too_short_is_no_longer_told():
     assert terminal.written.wait(60)
     progress.end()
     assert "left" not in terminal.getvalue()
+
+
+def reading(command, size, *looks):
+    """A Reading that has looked; LOOKS are (second, bytes that the process has read)."""
+    times, counts = zip((0, 50), *looks)
+    times, counts = iter(times), iter(counts)
+    made = speeds.Reading(command, size, lambda: next(counts), lambda: next(times))
+    return made, [made.wait() for _ in looks]
+
+
+def test_at_a_first_use_the_reading_tells_how_long_it_takes():
+    # 400 of 1000 bytes in two seconds: five to read all, of which report takes three times.
+    made, waits = reading("report", 1000, (1, 250), (2, 450))
+    assert made.expected() == pytest.approx(15)
+    assert waits == [0.1, 0.1]
+    # All of them; what is read later is no matter.
+    made, waits = reading("report", 1000, (2, 450), (4, 5000))
+    assert made.expected() == pytest.approx(12)
+    assert waits[-1] == math.inf
+
+
+def test_a_reading_that_has_ended_before_all_bytes_is_what_there_was_to_read():
+    made, waits = reading("report", 1000, (2, 450), (4, 450))
+    assert made.expected() == pytest.approx(6)
+    assert waits[-1] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("command", "size", "count"),
+    [("report", 1000, 52), ("fit", 1000, 500), ("report", 0, 500), ("report", 1000, None)],
+)
+def test_a_reading_that_says_nothing_gives_no_estimate(command, size, count):
+    assert reading(command, size, (1, count))[0].expected() is None
+
+
+def test_a_reading_is_told_until_the_end():
+    terminal = Terminal()
+    made, _ = reading("explain", 1000, (2, 1050))
+    progress = Progress("explain", terminal, delay=0, every=3600, reading=made)
+    assert terminal.written.wait(60)
+    progress.end()
+    assert re.search(r"explain \.\.\. 0 s, about (19|20) s left", terminal.getvalue())
+
+
+def test_the_bytes_that_this_process_has_read_are_the_kernels(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(100_000))
+    before = speeds.bytes_read()
+    (tmp_path / "file").read_bytes()
+    assert 100_000 <= speeds.bytes_read() - before < 150_000
 
 
 @pytest.fixture

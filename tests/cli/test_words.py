@@ -23,6 +23,24 @@ def memlab(*args, cwd):
 
 
 @pytest.mark.parametrize(
+    "word, said",
+    [
+        ("rtx4909", "as a GPU: unknown GPU 'rtx4909'; did you mean rtx4090"),
+        ("mi300", "as a GPU: 'mi300' is a GPU of AMD's"),
+        ("train", "give the file of a script"),
+    ],
+)
+def test_a_word_after_phantom_that_is_neither_is_told_of_both(word, said):
+    from memlab._cli import main
+    from memlab._errors import Error
+    from memlab._run import program
+
+    options = main.parse(["run", "--phantom", word, "train.py"])
+    with pytest.raises(Error, match=f"{word}: no such program; {said}"):
+        program.prepare(options)
+
+
+@pytest.mark.parametrize(
     "words, parsed",
     [
         ("run --phantom rtx4090 train.py x", ("rtx4090", "train.py", ["x"])),

@@ -22,11 +22,14 @@ def test_a_cell_gives_its_recording_and_keeps_its_names(kernel):
     shown = ran(kernel.run("""%%memlab run
 
 held = torch.zeros(8 << 20, dtype=torch.uint8, device="cuda")
+held.numel()
 """))
+    assert [each["text/plain"] for each in shown.displays] == [str(8 * MIB)]
     page = shown.result["text/html"]
     assert "Peak on cuda:0" in page and "8.00 MiB" in page and "<svg" in page
     # Lines are numbered as the cell shows them, that of the magic first.
-    place = ran(kernel.run("_.peak()['by_line'][0]['line'], held.numel()"))
+    assert not ran(kernel.run("%%memlab run\n1 + 1;")).displays
+    place = ran(kernel.run("__.peak()['by_line'][0]['line'], held.numel()"))
     assert place.result["text/plain"] == f"(3, {8 * MIB})"
 
 

@@ -255,12 +255,20 @@ print(there, again.cpu()[:3].tolist())
 
 
 @needs_torch
-def test_banner_is_shown_once_and_can_be_hushed():
-    program = "import torch; torch.ones(3, device='cuda'); torch.cuda.device_count()"
+def test_banner_is_shown_once_at_the_first_use_and_can_be_hushed():
+    program = (
+        "import sys, torch; print(torch.cuda.device_count(), file=sys.stderr); "
+        "torch.ones(3, device='cuda')"
+    )
     loud = run(program, quiet=False, gpu="l4")
+    # A launcher only counts: its ranks tell.
+    assert loud.stderr.startswith("1\n")
     assert loud.stderr.count("at most small results are computed") == 1
     assert "NVIDIA L4" in loud.stderr
-    assert run(program, quiet=True).stderr == ""
+    assert run(program, quiet=True, forked=True).stderr == "1\n"
+    for launcher in "LOCAL_RANK", "SLURM_LOCALID":
+        second = run(program, quiet=False, forked=True, env={launcher: "1"})
+        assert second.stderr == "1\n"
 
 
 @needs_torch

@@ -518,6 +518,13 @@ def test_a_loop_without_a_trainer(work, monkeypatch):
         snapshot().step()
     with pytest.raises(ValueError, match="interval is in ep, which step"):
         snapshot(interval="1ep").step()
+    # The last step is over, too.
+    few = snapshot(skip_batches=9, folder="few")
+    for step in range(3):
+        few.step()
+        work(step)
+    (text,) = warned(few.close)
+    assert "the training ended after 3 batches" in text
 
     # Seconds of a clock that the test turns; a loop that ends within the window; upload.
     now, sent = [100.0], []

@@ -98,6 +98,7 @@ def test_two_devices_of_which_the_second_ran_out_of_memory(tmp_path):
     recording = memlab.open(tmp_path / "run.pickle")
     assert recording.devices == {0: "cuda:0", 1: "cuda:1"}
     assert recording.oom(0) is None
+    assert repr(recording).endswith("; ran out of memory; 1 more device>")
     oom = recording.oom()
     assert (oom["device"], oom["request"]["bytes"]) == (1, 4 << 40)
     assert str(oom).startswith("CUDA out of memory on cuda:1 in ")

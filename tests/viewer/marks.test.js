@@ -59,6 +59,19 @@ test("labels have a row each where they would meet, also at the edges", () => {
   }
 });
 
+test("the last number below the timeline ends within it", () => {
+  const plot = plotOf(900, 0);
+  const numbers = [];
+  const { context } = canvas();
+  const below = new Proxy(context, { get: (own, name) => name !== "fillText" ? own[name]
+    : (text, x, y) => y > plot.top + plot.height && numbers.push([text, x]) });
+  memlabMarks.draw(below, plot, { peak: { event: 0, allocated: 900 }, event: 0, other: -1,
+                                  brush: null });
+  const [text, x] = numbers.at(-1);
+  assert.equal(text, "1,000");
+  assert.equal(x + text.length * LETTER / 2, plot.left + plot.width);
+});
+
 /* Columns of ten microseconds and a pixel. */
 function spansDrawn(axis, ranges) {
   const drawn = [];

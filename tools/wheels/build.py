@@ -196,8 +196,10 @@ def build_wheel(python, version, torches, output):
         whole.mkdir()
         print(f"wheels: memlab for CPython {version}", flush=True)
         own = environment(python, f"py{version}", ["setuptools>=64", "wheel"])
+        # Into a folder of its own: what another build left would be packed, too.
         subprocess.run(
-            [own, "-W", "ignore", "setup.py", "-q", "bdist_wheel", "-d", bare],
+            [own, "-W", "ignore", "setup.py", "-q", "build", "--build-lib", Path(work, "lib")]
+            + ["bdist_wheel", "-d", bare],
             check=True,
             cwd=ROOT,
             env=dict(flags, MEMLAB_TORCH="0"),

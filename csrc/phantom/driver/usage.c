@@ -36,6 +36,7 @@ ml_phantom_activate(int device)
     if (!active[device]) {
         active[device] = true;
         ml_phantom_post(device);
+        ml_phantom_tell();
     }
 }
 
