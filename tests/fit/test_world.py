@@ -284,11 +284,11 @@ def test_the_rows_of_experts_are_a_range(capsys):
     each, or all to rank 0 and so none to rank 1.
     """
     program = PROGRAM.parent / "experts.py"
-    answer = fit_json(capsys, "--world-size", 4, "--ranks", 0, program)
+    answer = fit_json(capsys, "--world-size", 2, "--ranks", 0, program)
     found = {row["assumed"]: [row[name] for name in ROWS_FIGURES] for row in answer["world"]["rows"]}
     talking = {}
     for planted in ("even", "all"):
-        devices = fit_json(capsys, "torchrun", "--nproc-per-node", 4, program, planted)["devices"]
+        devices = fit_json(capsys, "torchrun", "--nproc-per-node", 2, program, planted)["devices"]
         talking[planted] = [[item[name] for name in ROWS_FIGURES] for item in devices]
     assert found == {
         "none": talking["all"][1], "even": talking["even"][0], "all": talking["all"][0],
