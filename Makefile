@@ -50,9 +50,10 @@ CTEST_DIR := build/ctest/$(VARIANT)
 # With the checks of lengths that distributions' compilers turn on for extensions.
 CTEST_FLAGS_release := -O2 -DNDEBUG -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
 CTEST_FLAGS_debug := -O0 -g3 -DML_DEBUG=3
-CTEST_FLAGS_asan := -O1 -g -DML_DEBUG=3 -fsanitize=address,undefined \
+# Lines are all that the sanitizers tell.
+CTEST_FLAGS_asan := -O1 -g1 -DML_DEBUG=3 -fsanitize=address,undefined \
     -fno-sanitize-recover=all -fno-omit-frame-pointer
-CTEST_FLAGS_tsan := -O1 -g -DML_DEBUG=1 -fsanitize=thread
+CTEST_FLAGS_tsan := -O1 -g1 -DML_DEBUG=1 -fsanitize=thread
 CTEST_FLAGS_valgrind := -O1 -g -DML_DEBUG=1
 CTEST_FLAGS_cov := -O0 -g --coverage
 CTEST_RUNNER_valgrind := valgrind -q --error-exitcode=9 --leak-check=full

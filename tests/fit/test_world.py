@@ -287,11 +287,11 @@ def test_the_rows_of_experts_are_a_range(gather, capsys):
     each, or all to rank 0 and so none to rank 1.
     """
     program = PROGRAM.parent / "experts.py"
-    answer = fit_json(capsys, "--world-size", 4, "--ranks", 0, program, *gather)
+    answer = fit_json(capsys, "--world-size", 2, "--ranks", 0, program, *gather)
     found = {row["assumed"]: [row[name] for name in ROWS_FIGURES] for row in answer["world"]["rows"]}
     talking = {}
     for planted in ("even", "all"):
-        words = ("torchrun", "--nproc-per-node", 4, program, planted, *gather)
+        words = ("torchrun", "--nproc-per-node", 2, program, planted, *gather)
         devices = fit_json(capsys, *words)["devices"]
         talking[planted] = [[item[name] for name in ROWS_FIGURES] for item in devices]
         for item in talking[planted] if gather else []:

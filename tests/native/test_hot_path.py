@@ -48,39 +48,45 @@ ROOTS = [
 FALLBACK = {"ml_frames_public_walk", "ml_frames_holds_gil"}
 
 
-@pytest.fixture(scope="module")
-def objects(tmp_path_factory):
-    """All of csrc/core and csrc/py, one section a function, as released."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None or shutil.which("objdump") is None:
-        pytest.skip("needs a C compiler and objdump (Debian: gcc, binutils)")
-    folder = tmp_path_factory.mktemp("objects")
-    include = sysconfig.get_path("include")
-    files = sorted((ROOT / "csrc" / "core").rglob("*.c"))
-    names = ("codes.c", "forward.c", "frames.c", "frames_public.c")
-    files += [ROOT / "csrc/py/frames" / name for name in names]
-    for file in files:
+class Objects:
+    """csrc/core and, of csrc/py, what captures stacks, one section a function, as released.
+    A file is compiled when a search comes to a name of it."""
+
+    def __init__(self, compiler, folder):
+        self.compiler = compiler
+        self.folder = folder
+        files = sorted((ROOT / "csrc" / "core").rglob("*.c"))
+        names = ("codes.c", "forward.c", "frames.c", "frames_public.c")
+        files += [ROOT / "csrc/py/frames" / name for name in names]
+        self.left = {file: file.read_text() for file in files}  # not compiled yet
+        self.edges = collections.defaultdict(set)  # (file, function): names it refers to
+        self.defined = collections.defaultdict(set)  # name: files that define it
+
+    def homes(self, name):
+        """The files that define NAME, by lines outside of functions that may do so."""
+        begins = re.compile(rf"^(?:\w.*\b)?{re.escape(name)} *[\[(=;]", re.M)
+        for file in [file for file, text in self.left.items() if begins.search(text)]:
+            del self.left[file]
+            self.compile(file)
+        return self.defined.get(name, set())
+
+    def compile(self, file):
+        made = self.folder / f"{file.stem}.o"
         subprocess.run(
-            [compiler, "-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-fno-inline",
-             "-ffunction-sections", "-fno-stack-protector", "-DNDEBUG", f"-I{include}",
-             *(f"-I{ROOT}/{folder}" for folder in ("csrc", "csrc/core", "csrc/py")), "-c", str(file), "-o", str(folder / f"{file.stem}.o")],
+            [self.compiler, "-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-fno-inline",
+             "-ffunction-sections", "-fno-stack-protector", "-DNDEBUG",
+             f"-I{sysconfig.get_path('include')}",
+             *(f"-I{ROOT}/{folder}" for folder in ("csrc", "csrc/core", "csrc/py")),
+             "-c", str(file), "-o", str(made)],
             check=True,
         )
-    return sorted(folder.glob("*.o"))
-
-
-def references(objects):
-    """{(object, function): names it refers to}, {name: objects that define it}"""
-    edges = collections.defaultdict(set)
-    defined = collections.defaultdict(set)
-    for path in objects:
-        text = subprocess.run(["objdump", "-tr", str(path)], capture_output=True,
+        text = subprocess.run(["objdump", "-tr", str(made)], capture_output=True,
                               text=True, check=True).stdout
         function = None
         for line in text.splitlines():
             symbol = re.match(r"^[0-9a-f]+ .{7} (\S+)\s+[0-9a-f]+\s+(?:\.\w+ )?(\S+)$", line)
             if symbol and symbol[1] != "*UND*":
-                defined[symbol[2]].add(path.stem)
+                self.defined[symbol[2]].add(file)
             section = re.match(r"^RELOCATION RECORDS FOR \[(\S+)\]", line)
             if section:
                 name = section[1]
@@ -89,24 +95,31 @@ def references(objects):
             if relocation and function:
                 name = re.sub(r"[+-]0x[0-9a-f]+$", "", relocation[1])
                 name = name[6:] if name.startswith(".text.") else name
-                edges[path.stem, function].add(name)
-    return edges, defined
+                self.edges[file, function].add(name)
 
 
-def reached(edges, defined, root):
-    """{foreign name: the chain of functions that leads to it}"""
-    start = [(stem, root) for stem in defined[root]]
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory):
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None or shutil.which("objdump") is None:
+        pytest.skip("needs a C compiler and objdump (Debian: gcc, binutils)")
+    return Objects(compiler, tmp_path_factory.mktemp("objects"))
+
+
+def reached(objects, root):
+    """{foreign name: the chain of functions that leads to it}, names that are reached"""
+    start = [(file, root) for file in objects.homes(root)]
     assert start, f"{root} is defined nowhere"
     chains = {node: [node[1]] for node in start}
     foreign = {}
     queue = collections.deque(start)
     while queue:
-        stem, function = node = queue.popleft()
-        for name in edges.get(node, ()):
+        file, function = node = queue.popleft()
+        for name in objects.edges.get(node, ()):
             if name in FALLBACK or name.startswith("."):
                 continue
-            homes = defined.get(name, set())
-            home = stem if stem in homes else next(iter(homes), None)
+            here = file in objects.defined.get(name, ())
+            home = file if here else next(iter(objects.homes(name)), None)
             if home is None:
                 foreign.setdefault(name, chains[node])
             elif (home, name) not in chains:
@@ -117,8 +130,7 @@ def reached(edges, defined, root):
 
 @pytest.mark.parametrize("root", ROOTS)
 def test_the_callback_reaches_nothing_foreign(objects, root):
-    edges, defined = references(objects)
-    foreign, _ = reached(edges, defined, root)
+    foreign, _ = reached(objects, root)
     forbidden = {
         name: " > ".join(chain) for name, chain in foreign.items() if name not in ALLOWED
     }
@@ -127,8 +139,7 @@ def test_the_callback_reaches_nothing_foreign(objects, root):
 
 def test_the_proof_would_notice(objects):
     """The same search finds system calls where they are, and the parts of the hot path."""
-    edges, defined = references(objects)
-    foreign, _ = reached(edges, defined, "ml_lane_reserve")
+    foreign, _ = reached(objects, "ml_lane_reserve")
     assert "mmap" in foreign
-    _, functions = reached(edges, defined, "ml_recorder_record")
+    _, functions = reached(objects, "ml_recorder_record")
     assert {"ml_feed_record", "ml_ledger_apply", "ml_lane_push"} <= functions

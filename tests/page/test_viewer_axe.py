@@ -26,9 +26,10 @@ def axe():
     return Path(found.origin).with_name("axe.min.js").read_text("utf-8")
 
 
-def violations(page):
+def violations(page, **options):
     """What is wrong, as text: the rule and the elements."""
-    result = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    options = {"resultTypes": ["violations"], **options}
+    result = page.evaluate("(options) => axe.run(document, options)", options)
     return [
         f"{rule['id']}: {node['target']} {node['failureSummary']}"
         for rule in result["violations"]
@@ -44,14 +45,16 @@ def test_each_view_keeps_the_rules(show, axe, theme, width):
     page.set_viewport_size(dict(zip(("width", "height"), WIDTHS[width])))
     page.evaluate(axe)
     page.click("#machine summary")
+    # These rules are on what a theme changes: the others hold in both or in none.
+    rules = {} if theme == "light" else {"runOnly": ["color-contrast", "link-in-text-block"]}
     found = []
     for view in VIEWS:
         for name, state in STATES.items():
             reset = {"table": False, "search": "", "memory": "", "scale": "", "event": 1120}
             go(page, **{**reset, **state, "view": view})
-            found += [f"{view} {name}: {text}" for text in violations(page)]
+            found += [f"{view} {name}: {text}" for text in violations(page, **rules)]
     page.keyboard.press("?")
-    found += [f"help: {text}" for text in violations(page)]
+    found += [f"help: {text}" for text in violations(page, **rules)]
     assert found == []
 
 

@@ -40,13 +40,17 @@ def sdist(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(sdist, tmp_path_factory):
-    """A wheel built from the unpacked source archive, without torch."""
+    """A wheel built from the unpacked source archive, without torch.
+
+    Not optimised: what the tests ask is what is in it, and so it goes fast.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     run_python(
         *("-m", "pip", "wheel", "--no-build-isolation", "--no-deps"),
         *("--wheel-dir", folder, "."),
         cwd=sdist,
         MEMLAB_TORCH=0,
+        MEMLAB_DEBUG=1,
     )
     (made,) = folder.glob("memlab-*.whl")
     return made

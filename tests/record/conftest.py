@@ -7,12 +7,12 @@ from window_files import SEGMENT
 from memlab import _core
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def probe(tmp_path_factory):
     return build(tmp_path_factory.mktemp("probe"), "stackprobe")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def public_probe(tmp_path_factory):
     """Built as for a Python whose frames are not known."""
     folder = tmp_path_factory.mktemp("public_probe")

@@ -30,12 +30,10 @@ def _shared(name, folder):
 
 def fits(name, batch, folder, variables=None):
     """Whether it ends with BATCH, and environment VARIABLES."""
-    done = run(
-        FOLDER / f"{name}.py",
-        arguments=["--batch", str(batch)],
-        env={**_shared(name, folder), **(variables or {})},
-        gpu=GPU,
-    )
+    variables = {**_shared(name, folder), **(variables or {})}
+    program = FOLDER / f"{name}.py"
+    words = ["--batch", str(batch)]
+    done = run(program, arguments=words, env=variables, forked=not variables, gpu=GPU)
     out = any(text in done.stderr for text in _OUT)
     assert done.returncode == 0 or out, done.stderr[-2000:]
     return done.returncode == 0

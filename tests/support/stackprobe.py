@@ -32,7 +32,7 @@ def build(folder, name, *flags):
     subprocess.run(
         [
             *compiler,
-            *"-std=c11 -O2 -g -Wall -Wextra -fPIC -shared -pthread".split(),
+            *"-std=c11 -O2 -Wall -Wextra -fPIC -shared -pthread".split(),
             *("-fvisibility=hidden", "-I", include, "-o", str(library)),
             *(f'-DPROBE_NAME="{name}"', f"-DPROBE_INIT=PyInit_{name}", *flags),
             str(ROOT / "tests/helpers/stackprobe.c"),

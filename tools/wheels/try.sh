@@ -4,7 +4,7 @@
 #   tools/wheels/try.sh WHEEL PYTHON
 #
 # PYTHON is an interpreter that has torch; what it has is read, not changed.  Where it has
-# pytest and IPython too, five tasks of the docs are done by their pages, word for word.
+# pytest, xdist and IPython too, five tasks of the docs are done by their pages, word for word.
 set -euo pipefail
 
 wheel=$(realpath "$1")
@@ -38,9 +38,9 @@ env -i HOME="$work" PATH="$work/venv/bin" memlab report out >/dev/null
 env -i HOME="$work" PATH="$work/venv/bin" MEMLAB="--out unchanged --quiet" memlab phantom \
     --gpu rtx4090 python "$program" --steps 2 --layers 2 --dim 48 --batch 2 --block 32
 [ -e unchanged/rank0.mlab ]
-if "$python" -c 'import IPython, pytest' 2>/dev/null; then
+if "$python" -c 'import IPython, pytest, xdist' 2>/dev/null; then
     (cd "$root" && MEMLAB_PAGES_PYTHON=$work/venv/bin/python "$python" -m pytest -q \
-        -p no:cacheprovider tests/project/test_task_pages.py \
+        -n "$(nproc)" -p no:cacheprovider tests/project/test_task_pages.py \
         -k "does_what_it_says and tasks and (oom or leak or fit or ci or notebook)")
 fi
 echo "$(basename "$wheel") records with $("$python" -c 'import torch; print(torch.__version__)')"

@@ -11,7 +11,8 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True) for _ in range(24)
+            nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True, device="cuda")
+            for _ in range(24)
         )
 
     def forward(self, x):

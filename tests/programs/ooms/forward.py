@@ -10,7 +10,8 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True) for _ in range(12)
+            nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True, device="cuda")
+            for _ in range(12)
         )
         self.head = nn.Linear(1024, 10)
 

@@ -8,7 +8,7 @@ from torch import nn
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch", type=int, default=64)
 batch = parser.parse_args().batch
-net = nn.Sequential(*[nn.Linear(8192, 8192) for _ in range(28)]).cuda()
+net = nn.Sequential(*[nn.Linear(8192, 8192, device="cuda") for _ in range(28)])
 optimizer = torch.optim.Adam(net.parameters())
 for _ in range(3):
     x = torch.zeros(batch, 8192, device="cuda")
