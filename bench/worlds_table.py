@@ -12,6 +12,7 @@ cores.  The last prints the table in Markdown, and what NCCL took between points
 """
 
 import argparse
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -24,8 +25,11 @@ FIGURES = ("allocated_peak", "reserved_peak", "used")
 
 def worlds(path):
     """Name to (kind, what the ranks told at their last point) of the file of measure_nccl.py."""
+    content = Path(path).read_bytes()
     found = {}
-    for name, answer in json.loads(Path(path).read_text()).items():
+    if path.endswith(".gz"):
+        content = gzip.decompress(content)
+    for name, answer in json.loads(content).items():
         if name.startswith("world_") and not answer["errors"]:
             found[name] = sorted(answer["ranks"], key=lambda rank: rank["rank"])
     return found
