@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from amounts import amount
 from answer_shapes import check
-from on_phantom import needs_torch, why_not_measured
+from cuda_here import why_not_measured
+from on_phantom import needs_torch
 
 from memlab import _answers
 from memlab._cli import main
