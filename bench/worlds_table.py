@@ -12,6 +12,7 @@ cores.  The last prints the table in Markdown, and what NCCL took between points
 """
 
 import argparse
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -24,8 +25,11 @@ FIGURES = ("allocated_peak", "reserved_peak", "used")
 
 def worlds(path):
     """Name to (kind, what the ranks told at their last point) of the file of measure_nccl.py."""
+    content = Path(path).read_bytes()
     found = {}
-    for name, answer in json.loads(Path(path).read_text()).items():
+    if path.endswith(".gz"):
+        content = gzip.decompress(content)
+    for name, answer in json.loads(content).items():
         if name.startswith("world_") and not answer["errors"]:
             found[name] = sorted(answer["ranks"], key=lambda rank: rank["rank"])
     return found
@@ -37,13 +41,18 @@ def kind_of(name):
     return kind, int(size)
 
 
-def fit(path):
-    """Prints a line of JSON for each world of the file PATH, on the GPU that it names."""
+def fit(path, only):
+    """Prints a line of JSON for each world of the file PATH, on the GPU that it names; of the
+    kinds ONLY, if there are any.  Ranks are alike but for the stages of a pipeline: of others
+    the first and the last are asked for.
+    """
     import memlab
 
     asked = set()
     for name, ranks in worlds(path).items():
         kind, size = kind_of(name)
+        if only and kind not in only:
+            continue
         program, argument, _ = measure_nccl.WORLDS[kind]
         # Planted rows of experts are those of fit's range.
         words = [argument] if program == "world" else []
@@ -56,7 +65,7 @@ def fit(path):
                 words,
                 gpu=ranks[0]["gpu"],
                 world_size=size,
-                ranks=range(size),
+                ranks=range(size) if kind.startswith("pp") else (0, size - 1),
             )
         except memlab.Error as error:
             print(f"{name}: {error}", file=sys.stderr)
@@ -65,7 +74,7 @@ def fit(path):
             "program": program,
             "words": words,
             "size": size,
-            "devices": [answered(device) for device in answer["devices"]],
+            "devices": {device["rank"]: answered(device) for device in answer["devices"]},
             "rows": {row["assumed"]: answered(row) for row in answer["world"]["rows"] or []},
         }
         print(json.dumps(line), flush=True)
@@ -86,53 +95,53 @@ def fitted(path):
 
 
 def of_fit(lines, kind, size):
-    """What fit said of each rank: (figures of each, None), or (lowest, highest) where the
-    rows of experts are not known; None: nothing.
+    """What fit said: (figures by rank, None), or (lowest, highest) where the rows of experts
+    are not known; None: nothing.
     """
     program, argument, _ = measure_nccl.WORLDS[kind]
     line = lines.get((program, *([argument] if program == "world" else []), size))
     if line is None:
         return None
     if program == "world":
-        return line["devices"], None
+        return {int(rank): found for rank, found in line["devices"].items()}, None
     rows = line["rows"]
     if argument is None:
-        return [rows["none"]] * size, [rows["all"]] * size
+        return tuple(dict.fromkeys(range(size), rows[ends]) for ends in ("none", "all"))
     if argument == "all":
-        return [rows["all"]] + [rows["none"]] * (size - 1), None
-    return [rows["even"]] * size, None
+        return {**dict.fromkeys(range(size), rows["none"]), 0: rows["all"]}, None
+    return dict.fromkeys(range(size), rows["even"]), None
 
 
 def miss(said, real, figure):
-    """The difference of the rank that differs most; 0: each rank is equal to the byte."""
-    found = [mine[figure] - theirs[figure] for mine, theirs in zip(said, real)]
-    worst = max(found, key=abs)
+    """The difference of the rank of SAID that differs most; 0: each is equal to the byte."""
+    found = {rank: said[rank][figure] - real[rank][figure] for rank in said}
+    rank, worst = max(found.items(), key=lambda item: abs(item[1]))
     if worst == 0:
         return "0"
     if figure == "used":
-        return f"{100 * worst / real[found.index(worst)][figure]:+.1f} %"
-    count = sum(each != 0 for each in found)
+        return f"{100 * worst / real[rank][figure]:+.1f} %"
+    count = sum(each != 0 for each in found.values())
     return f"{worst:+,} B" + (f" ({count} of {len(found)})" if count < len(found) else "")
 
 
 def between(lowest, highest, real, figure):
     inside = sum(
-        low[figure] <= each[figure] <= high[figure]
-        for low, high, each in zip(lowest, highest, real)
+        lowest[rank][figure] <= each[figure] <= highest[rank][figure]
+        for rank, each in real.items()
     )
     return f"{inside} of {len(real)} in range"
 
 
 def last(ranks):
     """The figures of each rank at its last point."""
-    return [rank["points"][-1] for rank in ranks]
+    return {rank["rank"]: rank["points"][-1] for rank in ranks}
 
 
 def row(name, real, phantom, lines):
     kind, size = kind_of(name)
     theirs = last(real[name])
     cells = [kind, str(size)]
-    cells += [f"{max(each[figure] for each in theirs) / MIB:,.0f}" for figure in FIGURES]
+    cells += [f"{max(each[figure] for each in theirs.values()) / MIB:,.0f}" for figure in FIGURES]
     said = last(phantom[name]) if name in phantom else None
     cells += [miss(said, theirs, figure) if said else "" for figure in FIGURES]
     found = of_fit(lines, kind, size)
@@ -174,10 +183,11 @@ def outside(rank):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--fit", action="store_true", help="ask memlab fit")
+    parser.add_argument("--only", nargs="+", default=[], metavar="KIND", help="of these")
     parser.add_argument("paths", nargs="+", help="what GPUs took, the phantom, and fit said")
     options = parser.parse_args()
     if options.fit:
-        fit(options.paths[0])
+        fit(options.paths[0], options.only)
     elif len(options.paths) == 3:
         table(*options.paths)
     else:

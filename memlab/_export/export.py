@@ -32,9 +32,9 @@ __all__ = ["FORMATS", "TABLES", "convert", "format_of"]
 _FORMULA = r"[\t\r\n]|[\s\x00-\x1f\x7f\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]"
 
 
-def _write_by_name(path, write):
-    """Writes the file at PATH by WRITE(name).  An OSError names PATH: writers know only
-    a temporary name.
+def write_by_name(path, write):
+    """Writes the file at PATH by WRITE(name), or the bytes WRITE.  An OSError names PATH:
+    writers know only a temporary name.
     """
     try:
         _core.write_file(path, write)
@@ -136,7 +136,7 @@ def _write_sqlite(recording, path, device, table):
                 _write_sql_table(database, tables, name, device)
             database.execute(_STACK_FRAMES)
 
-    _write_by_name(path, write)
+    write_by_name(path, write)
 
 
 # ---- CSV ----
@@ -168,7 +168,7 @@ def _write_csv(recording, path, device, table):
                     writer.writerow(names)
                 writer.writerows(rows)
 
-    _write_by_name(path, write)
+    write_by_name(path, write)
 
 
 # ---- Arrow ----
@@ -203,7 +203,7 @@ def _write_tables(path, tables: Iterable[Any], make):
                     writer = stack.enter_context(make(temporary, table.schema))
                 writer.write_table(table)
 
-    _write_by_name(path, write)
+    write_by_name(path, write)
 
 
 # ---- All ----

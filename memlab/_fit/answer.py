@@ -35,10 +35,10 @@ _TORCH_COMPILE = (
 _DRAWS = 4
 # Student's t, two-sided 95 %, by degrees of freedom.
 _T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
-_MEASURED_RANKS = 2
+_MEASURED_RANKS = 4
 _EXTRAPOLATED = (
-    "NCCL's memory was measured with two ranks and is extrapolated to {:,}: networks, trees "
-    "and NVLink multicast may take some hundred MiB more"
+    "NCCL's memory was measured with up to four ranks of a machine and is extrapolated to {:,}: "
+    "networks, trees and NVLink multicast may take some hundred MiB more"
 )
 
 _UNEQUAL = (

@@ -209,7 +209,8 @@ class Runs:
 
     def _run_alone(self, rank, command, memory, variables, done, waiting):
         """Runs RANK, and before it those whose messages it needs, into DONE.  WAITING: the
-        ranks that wait for this one: if it needs one of these, it is their turn.
+        ranks that wait for this one.  Returns the one of these that it needs, itself or by
+        others: then it is that one's turn.  None: it has run.
         """
         given_up = set()
         for _ in range(_MOST_ATTEMPTS):
@@ -219,19 +220,22 @@ class Runs:
             result = self._run(command, memory, variables, rank, ran)
             if result.wanted is None:
                 done[rank] = result
-                return
+                return None
             if result.wanted in waiting:
-                return
-            self._run_alone(
+                return result.wanted
+            needed = self._run_alone(
                 result.wanted, command, memory, variables, done, [*waiting, rank]
             )
             if _answering(done) is not None:
-                return
-            if result.wanted not in done and len(os.listdir(self._kept)) == kept:
+                return None
+            if needed is not None and len(os.listdir(self._kept)) == kept:
+                if needed in waiting:
+                    return needed
                 # Each waits for the other.
                 given_up.add(result.wanted)
         ran = range(self._world.size)
         done[rank] = self._run(command, memory, variables, rank, list(ran))
+        return None
 
     def again(self, rank, command, memory, variables, ran):
         """The Result of RANK alone once more, with other VARIABLES, after run() of a world,

@@ -461,8 +461,15 @@ class _Answers:
         if self._file is not None and result["error"] is None:
             key = self._key(question)
             entry = {"key": key, "question": question, "result": result}
-            self._file.write(json.dumps(entry) + "\n")
-            self._file.flush()
+            try:
+                self._file.write(json.dumps(entry) + "\n")
+                self._file.flush()
+            except OSError as error:
+                self._file = None  # to close it would fail again
+                raise Error(
+                    f"{self._path}: a try was not written: {error.strerror}; make room for it: "
+                    "the same command goes on from those that were"
+                ) from None
 
     def _key(self, question):
         """Of the question and the program's text: a changed program is tried again."""

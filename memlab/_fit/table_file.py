@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from html import escape
 
-from memlab import _core
 from memlab._errors import Error
+from memlab._export import export
 from memlab._export.tables import package
 from memlab._fit import text
 from memlab._text import plain_page, wording
@@ -34,14 +34,14 @@ def write(answer, path):
     memlab.Error without pyarrow.
     """
     if path.lower().endswith(".html"):
-        _core.write_file(path, "".join(page(answer)).encode())
+        export.write_by_name(path, "".join(page(answer)).encode())
         return
     pa = package("pyarrow", f"{path}: writing it")
     import pyarrow.parquet
 
     table = _arrow(pa, answer)
     try:
-        _core.write_file(path, lambda there: pyarrow.parquet.write_table(table, there))
+        export.write_by_name(path, lambda there: pyarrow.parquet.write_table(table, there))
     except pa.ArrowException as error:
         raise Error(f"{path}: {error}") from None
 

@@ -1,8 +1,10 @@
-"""The ranks that a launcher started, each under `memlab run`: which of them have ended.
+"""The ranks that a launcher started, each under `memlab run`: which of them have ended, and
+which one tells what concerns all of a machine.
 
 Each rank locks a file of its own in the results' folder while it lives.
 """
 
+import contextlib
 import fcntl
 import os
 import time
@@ -28,6 +30,30 @@ def wait(outputs, ranks) -> list[int]:
         if not missing or time.monotonic() > end:
             return missing
         time.sleep(_EVERY)
+
+
+def begin(outputs) -> None:
+    """None of this machine has told anything of this run; its first rank says so."""
+    if _names.ranks()["local_rank"] == 0:
+        with contextlib.suppress(OSError):
+            os.unlink(_told(outputs))
+
+
+def is_first_to_tell(outputs) -> bool:
+    """Whether none of this machine's ranks has asked before."""
+    if not others():
+        return True
+    try:
+        os.close(os.open(_told(outputs), os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    except OSError:
+        pass  # better twice than not at all
+    return True
+
+
+def _told(outputs):
+    return os.path.join(outputs.folder, f".told_on_{os.uname().nodename}")
 
 
 def _is_done(outputs, rank):

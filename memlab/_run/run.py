@@ -4,7 +4,7 @@ import functools
 import os
 
 from memlab._record import oom
-from memlab._run import growing, made_up, results
+from memlab._run import growing, made_up, ranks, results
 from memlab._run import program as _program
 from memlab._run.telling import Telling
 
@@ -14,6 +14,7 @@ def run(options) -> int:
     source = _program.prepare(options)
     name = os.path.basename(options.program)
     outputs = results.Held(options.out, name, _program.rank())
+    ranks.begin(outputs)
     recording = {"source": source, **results.arguments(options)}
     snapshot, outputs.events = results.start(
         recording, outputs.path(".mlab"), results.limits(options)
@@ -21,6 +22,10 @@ def run(options) -> int:
     growing.Watch(snapshot).start()
     telling = Telling(options.quiet)
     watch = None
+
+    def tell_once(text):
+        if ranks.is_first_to_tell(outputs):
+            telling.say(text)
 
     def write():
         return results.write_results(snapshot, outputs, watch)
@@ -49,7 +54,7 @@ def run(options) -> int:
     _program.when_terminated(terminated, "the recording")
 
     def told():
-        made_up.tell(telling.say)
+        made_up.tell(tell_once)
         return end()
 
     return _program.run(options, told)

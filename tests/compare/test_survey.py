@@ -15,7 +15,9 @@ from rank_files import MIB, SECOND, frames, snapshot, write
 
 import memlab
 from memlab import _answers, phantom
+from memlab._compare import survey
 from memlab._errors import Error
+from memlab._text import terminal
 
 SIZES = [64 * MIB, 8 * MIB, 4 * MIB]
 ENDS = [2 * SECOND, 3 * SECOND, 4 * SECOND]
@@ -99,6 +101,23 @@ def test_buckets_that_were_freed_by_chance_make_no_rank_unlike(tmp_path):
     found = [rank["first_buckets_bytes"] for rank in answer["ranks"]]
     assert found == [16 * MIB, 0, 16 * MIB, 0, 0, 16 * MIB]
     assert "first buckets were still there, on ranks 0, 2, 5." in str(answer)
+
+
+def test_long_places_are_whole_in_80_columns(tmp_path):
+    answer = dict(memlab.survey(_run(tmp_path, r3=[64 * MIB, 8 * MIB, 24 * MIB])))
+    [line] = answer["unlike"][0]["by_line"]
+    line = {**line, "file": f"/{'a_long_name/' * 5}model.py", "module": "layers.*.attention." * 3}
+    ranks = list(range(0, 40, 2))
+    answer["unlike"] = answer["differing"] = [{**answer["unlike"][0], "ranks": ranks, "by_line": [line]}]
+    answer["ooms"] = [{**line, "rank": r, "step": 4, "requested_bytes": MIB} for r in ranks]
+    answer["growing"] = [
+        {**line, "rank": r, "bytes_per_step": MIB, "since_step": 2} for r in ranks
+    ]
+    text = survey.text(answer)
+    told = terminal.fit(text, 80)
+    assert max(map(len, told.splitlines())) <= 80
+    assert "".join(told.split()) == "".join(text.split())
+    assert " ".join(told.split()).count("14 and 12 groups more") == 4
 
 
 def test_a_rank_behind_and_one_that_ran_out(tmp_path):

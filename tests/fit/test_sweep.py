@@ -5,6 +5,7 @@ All but one test try a program that is a function: it fits up to a batch for eac
 """
 
 import concurrent.futures
+import errno
 import json
 import tempfile
 import xml.etree.ElementTree
@@ -275,6 +276,26 @@ def test_the_line_that_was_being_written_is_written_again(program, tmp_path):
     path.write_bytes(whole[:-5])
     assert swept(["l4"], ["tp=1,2"], answers=path)["tried"] == 1
     assert path.read_bytes() == whole
+
+
+def test_a_full_disk_names_the_file(program, tmp_path, monkeypatch):
+    table = tmp_path / "plan.parquet"
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+    monkeypatch.setattr(parquet, "write_table", full)
+    with pytest.raises(OSError, match=rf"No space left on device: '{table}'"):
+        table_file.write(swept(["l4"], ["batch=1..2"]), str(table))
+    # Of the tries.
+
+    def opened(path, how):
+        return open("/dev/full" if how == "a" else path, how)
+
+    monkeypatch.setattr(sweep, "open", opened, raising=False)
+    with pytest.raises(memlab.Error, match="tried.jsonl: a try was not written: No space left"):
+        swept(["l4"], ["batch=1..2"], answers=tmp_path / "tried.jsonl")
 
 
 def test_a_changed_program_is_tried_again(program, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from amounts import amount
 from answer_shapes import check
+from cuda_here import why_not_measured
 from on_phantom import needs_torch
 
 from memlab import _answers
@@ -32,6 +33,9 @@ KINDS = [
     ("offload", 2), ("tp_fsdp2", 4), ("fsdp2_keep", 2), ("fsdp2_mixed", 2),
 ]  # fmt: skip
 KINDS += [(kind, 8) for kind, _ in KINDS]
+H200S = json.loads((ROOT / "tests" / "data" / "h200_worlds.json").read_text())["worlds"]
+ON_H200S = [world for world in H200S if not world.startswith("ep_")][: amount("WORLD_H200S", 0)]
+IN_THE_NIGHT = pytest.mark.skip(reason="some twenty seconds each: in make test-nightly")
 
 
 def fit_json(capsys, *words):
@@ -58,6 +62,20 @@ def test_alone_a_rank_takes_what_it_takes_among_others(kind, ranks, capsys):
     talking = fit_json(capsys, "torchrun", "--nproc-per-node", ranks, PROGRAM, kind)
     assert figures(alone) == figures(talking)
     assert talking["world"] is None
+
+
+@needs_torch
+@pytest.mark.nightly
+@pytest.mark.h200
+@pytest.mark.parametrize("kind", ON_H200S or [pytest.param("", marks=IN_THE_NIGHT)])
+def test_a_rank_takes_what_it_took_on_four_h200s(kind, capsys):
+    name, size = kind.split(" of ")
+    all_of_them = ",".join(map(str, range(int(size))))
+    answer = fit_json(capsys, "--world-size", size, "--ranks", all_of_them, PROGRAM, name)
+    for item, (allocated, reserved) in zip(answer["devices"], H200S[kind], strict=True):
+        assert item["allocated_peak_bytes"] == allocated
+        # Of two ranks of all a small segment more, by when memory was free again.
+        assert reserved - item["reserved_peak_bytes"] in (0, 2 << 20)
 
 
 @needs_torch
@@ -300,6 +318,9 @@ def test_the_rows_of_experts_are_a_range(gather, capsys):
     assert found == {
         "none": talking["all"][1], "even": talking["even"][0], "all": talking["all"][0],
     }  # fmt: skip
+    if not why_not_measured():
+        on_h200s = [H200S["ep_all of 4"][1], H200S["ep_even of 4"][0], H200S["ep_all of 4"][0]]
+        assert [found[assumed][:2] for assumed in ("none", "even", "all")] == on_h200s
     assert found["none"] < found["even"] < found["all"]
     assert not [note for note in answer["notes"] if "unequal" in note]
 

@@ -17,12 +17,15 @@
  * connects and launches nothing.  The rule covers NCCL_MAX_NCHANNELS, NCCL_P2P_DISABLE,
  * NCCL_CUMEM_ENABLE and NCCL_RUNTIME_CONNECT, which were measured too.
  *
+ * On four H200s (bench/results/nccl_4xh200_*.json) it is right too, but for 2 MiB more with
+ * the first communicator, and with some of the others: for each call from 4 KiB to 64 MiB,
+ * groups of all ranks and of two, and peers.  Sums of any size went through rings.
+ *
  * More ranks are assumed to need the same: a ring has one neighbour on each side.  The
- * rule leaves out trees, which NCCL may prefer for small sums of more than two ranks (at
- * most the rings' memory again), NVLS and networks: at most as many peers count as a node
- * has other ranks.  GPUs without high-bandwidth memory are
- * assumed to have no NVLink.  They communicate through host memory with 4 channels, as two
- * H200s did with NCCL_P2P_DISABLE=1.
+ * rule leaves out trees, which NCCL may prefer for small sums of more ranks (at most the
+ * rings' memory again), NVLS and networks: at most as many peers count as a node has other
+ * ranks.  GPUs without high-bandwidth memory are assumed to have no NVLink.  They communicate
+ * through host memory with 4 channels, as two H200s did with NCCL_P2P_DISABLE=1.
  */
 #include "libraries/nccl.h"
 
