@@ -1,6 +1,7 @@
 /* Finds the category of an allocation.  See category.h. */
 #include "analysis/attribution/category.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "analysis/attribution/estimate.h"
@@ -25,6 +26,7 @@ struct ml_categories {
     pass *passes;          /* owned; by thread, then time */
     size_t pass_count;
     size_t pass_capacity;
+    _Atomic size_t ranked; /* what rank() found last */
     /* Owned; of each allocation, by the first row of its block, the event after it of its
      * own thread that allocates in a forward (of any thread, where its own has no forward
      * at all), and that allocates outside any optimizer's step. */
@@ -81,13 +83,26 @@ compare_passes(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* Number of passes of THREAD, and of earlier threads, that began before event AT. */
+/* Whether COUNT passes are before SOUGHT. */
+static bool
+is_rank(const ml_categories *c, size_t count, pass sought)
+{
+    return count <= c->pass_count && (count == 0 || c->passes[count - 1] < sought) &&
+           (count == c->pass_count || c->passes[count] >= sought);
+}
+
+/* Number of passes of THREAD, and of earlier threads, that began before event AT.  Blocks are
+ * asked for in the order of their births, so it is mostly that of the last one. */
 static size_t
 rank(const ml_categories *c, uint16_t thread, uint64_t at)
 {
+    ml_categories *place = (ml_categories *)(uintptr_t)c;
     pass sought = pass_of(thread, at);
-    size_t low;
-    ML_SEARCH(low, c->pass_count, c->passes[low] < sought);
+    size_t low = atomic_load_explicit(&place->ranked, memory_order_relaxed);
+    if (!is_rank(c, low, sought)) {
+        ML_SEARCH(low, c->pass_count, c->passes[low] < sought);
+        atomic_store_explicit(&place->ranked, low, memory_order_relaxed);
+    }
     return low;
 }
 

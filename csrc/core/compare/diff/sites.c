@@ -7,12 +7,16 @@
 #include "base/base.h"
 #include "ledger/replay/replay.h"
 
+/* Sites found last: a line's blocks are mostly of one. */
+#define RECENT 1024u
+
 typedef struct sites_work {
     ml_sites *sites;
     const ml_recording *recording;
     const uint32_t *texts; /* by string id */
     const ml_analysis *analysis;
     uint64_t *operations; /* owned; by frame id; NOT_ASKED; 0: not in a library */
+    uint32_t recent[RECENT]; /* the last one found, by stack */
 } sites_work;
 
 #define NOT_ASKED UINT64_MAX
@@ -116,8 +120,13 @@ site_of(sites_work *w, const ml_cause *cause, const ml_verdict *verdict,
         key.function = w->texts[frame->name];
         key.category = ML_CATEGORY_COUNT;
     }
-    int result = find_site(w->sites, &key, cause->phase, site);
+    uint32_t *recent = &w->recent[cause->stack % RECENT];
+    query asked = {w->sites, &key};
+    int result = same_key(&asked, *recent)
+                     ? 0
+                     : find_site(w->sites, &key, cause->phase, recent);
     if (result == 0) {
+        *site = *recent;
         ml_site *found = &w->sites->items[*site];
         found->kinds |= UINT32_C(1) << verdict->category;
         found->largest = found->largest < bytes ? bytes : found->largest;
