@@ -7,6 +7,8 @@
 #ifndef ML_PASSES_H
 #define ML_PASSES_H
 
+#include <stdatomic.h>
+
 #include "analysis/attribution/cause.h"
 #include "analysis/lifetimes/lifetimes.h"
 
@@ -18,6 +20,7 @@ typedef struct ml_passes {
     uint64_t *starts; /* owned; by thread, then time */
     size_t count;
     size_t capacity;
+    _Atomic size_t ranked; /* what was found last, whoever asked */
     /* Owned; of each allocation, by the first row of its block, the event after it of its
      * own thread that allocates in a forward (of any thread, where its own has no forward
      * at all), and that allocates outside any optimizer's step. */

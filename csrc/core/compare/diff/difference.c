@@ -6,9 +6,6 @@
 #include "base/base.h"
 #include "compare/diff/difference_rows.h"
 
-/* For a named phase, which has no enum ml_phase. */
-#define NAMED ML_PHASE_COUNT
-
 typedef struct difference_work {
     const ml_difference_ask *ask;
     ml_string_pool texts;
@@ -25,12 +22,6 @@ typedef struct span {
 } span;
 
 /* ---- Instants ---- */
-
-/* The properties of the events that count. */
-typedef struct filter {
-    unsigned phase; /* enum ml_phase, or NAMED */
-    ml_string name; /* name of a named phase */
-} filter;
 
 /* The step around POSITION. */
 static span
@@ -75,50 +66,66 @@ typedef struct most {
     uint64_t position;
 } most;
 
-/* Of allocations only: the phase of other events is unknown. */
 static void
-look_through(const ml_sites *sites, span in, unsigned phase, most *out)
+raise(most *out, const ml_lifetime *begun)
+{
+    if (!out->found || begun->allocated > out->bytes) {
+        *out = (most){true, begun->allocated, begun->birth};
+    }
+}
+
+/* By enum ml_phase.  Of allocations only: the phase of other events is unknown. */
+static void
+find_phases(const ml_sites *sites, span in, most out[ML_PHASE_COUNT])
 {
     const ml_analysis *analysis = sites->analysis;
-    for (size_t i = in.first; i < in.last; i++) {
-        if (phase != NAMED &&
-            ml_causes_phase(analysis->causes, analysis->device, i) != phase) {
-            continue;
-        }
-        const ml_lifetime *begun = ml_sites_begun(sites, i);
-        if (begun != NULL && (!out->found || begun->allocated > out->bytes)) {
-            *out = (most){true, begun->allocated, i + 1};
+    const ml_lifetimes *lifetimes = &analysis->lifetimes;
+    size_t i;
+    ML_SEARCH(i, lifetimes->count, lifetimes->rows[i].start <= in.first);
+    for (; i < lifetimes->count && lifetimes->rows[i].start <= in.last; i++) {
+        const ml_lifetime *row = &lifetimes->rows[i];
+        if (row->birth != 0 && ml_lifetimes_is_first(lifetimes, i)) {
+            raise(&out[ml_causes_phase(analysis->causes, analysis->device,
+                                       row->birth - 1)],
+                  row);
         }
     }
 }
 
-/* Among the events that FILTER accepts. */
+static void
+look_through(const ml_sites *sites, span in, most *out)
+{
+    for (size_t i = in.first; i < in.last; i++) {
+        const ml_lifetime *begun = ml_sites_begun(sites, i);
+        if (begun != NULL) {
+            raise(out, begun);
+        }
+    }
+}
+
+/* In the phases of that NAME. */
 static most
-find_most(const ml_sites *sites, const filter *through, const stretch *over)
+find_named(const ml_sites *sites, ml_string name, const stretch *over)
 {
     const ml_recording *recording = sites->recording;
     most out = {0};
-    if (through->phase != NAMED) {
-        look_through(sites, over->in, through->phase, &out);
-        return out;
-    }
     size_t open = 0;
     size_t from = over->in.first;
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];
         bool begins = note->kind == ML_NOTE_PHASE_BEGIN;
         if ((!begins && note->kind != ML_NOTE_PHASE_END) ||
-            ml_string_compare(recording->strings[note->name], through->name) != 0) {
+            ml_string_compare(recording->strings[note->name], name) != 0) {
             continue;
         }
         if (open > 0) {
-            look_through(sites, (span){from, over->noted[i]}, NAMED, &out);
+            look_through(sites, (span){from, over->noted[i]}, &out);
         }
         from = over->noted[i];
         open = begins ? open + 1 : open - (open > 0);
     }
     if (open > 0) {
-        look_through(sites, (span){from, over->in.last}, NAMED, &out);
+        look_through(sites, (span){from, over->in.last}, &out);
     }
     return out;
 }
@@ -204,14 +211,13 @@ add_instant(difference_work *w)
 }
 
 static int
-add_phase(difference_work *w, const stretch over[2], const filter *through,
-          ml_string name)
+add_phase(difference_work *w, ml_string name, most first, most second)
 {
+    const most found[2] = {first, second};
     ml_difference_instant at[2] = {{0}, {0}};
     for (unsigned side = 0; side < 2; side++) {
-        most found = find_most(&w->sites[side], through, &over[side]);
-        if (found.found) {
-            at[side] = describe(&w->sites[side], found.position);
+        if (found[side].found) {
+            at[side] = describe(&w->sites[side], found[side].position);
         }
     }
     return at[0].known || at[1].known ? add_part(w, name, at) : 0;
@@ -256,19 +262,21 @@ add_each(difference_work *w, const stretch over[2])
 {
     static const uint8_t phases[] = {ML_PHASE_FORWARD, ML_PHASE_BACKWARD,
                                      ML_PHASE_OPTIMIZER};
+    most of[2][ML_PHASE_COUNT] = {0};
+    for (unsigned side = 0; side < 2; side++) {
+        find_phases(&w->sites[side], over[side].in, of[side]);
+    }
     int result = 0;
     for (size_t i = 0; i < sizeof(phases) && result == 0; i++) {
-        filter through = {.phase = phases[i]};
         const char *text = ml_phase_text(phases[i]);
-        result =
-            add_phase(w, over, &through,
-                      (ml_string){.bytes = text, .length = (uint32_t)strlen(text)});
+        ml_string name = {.bytes = text, .length = (uint32_t)strlen(text)};
+        result = add_phase(w, name, of[0][phases[i]], of[1][phases[i]]);
     }
     ml_string names[ML_DIFFERENCE_PHASES_MAX];
     size_t count = result == 0 ? list_names(w, names) : 0;
     for (size_t i = 0; i < count && result == 0; i++) {
-        filter through = {.phase = NAMED, .name = names[i]};
-        result = add_phase(w, over, &through, names[i]);
+        result = add_phase(w, names[i], find_named(&w->sites[0], names[i], &over[0]),
+                           find_named(&w->sites[1], names[i], &over[1]));
     }
     return result;
 }

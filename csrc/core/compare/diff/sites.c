@@ -7,6 +7,9 @@
 #include "base/base.h"
 #include "ledger/replay/replay.h"
 
+/* Sites found last: a line's blocks are mostly of one. */
+#define RECENT 1024u
+
 typedef struct sites_work {
     ml_sites *sites;
     const ml_recording *recording;
@@ -14,6 +17,7 @@ typedef struct sites_work {
     const ml_analysis *analysis;
     /* Owned; by frame id; NOT_ASKED; ROUTER; 0: not in a library. */
     uint64_t *operations;
+    uint32_t recent[RECENT]; /* the last one found, by stack */
 } sites_work;
 
 #define NOT_ASKED UINT64_MAX
@@ -126,8 +130,12 @@ site_of(sites_work *w, const ml_cause *cause, const ml_verdict *verdict,
         key.function = w->texts[frame->name];
         key.category = ML_CATEGORY_COUNT;
     }
-    int result = find_site(w->sites, &key, cause->phase, site);
+    uint32_t *recent = &w->recent[cause->stack % RECENT];
+    query asked = {w->sites, &key};
+    int result =
+        same_key(&asked, *recent) ? 0 : find_site(w->sites, &key, cause->phase, recent);
     if (result == 0) {
+        *site = *recent;
         ml_site *found = &w->sites->items[*site];
         found->kinds |= UINT32_C(1) << verdict->category;
         found->largest = found->largest < bytes ? bytes : found->largest;

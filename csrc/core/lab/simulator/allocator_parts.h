@@ -26,17 +26,23 @@ typedef struct ml_node {
     uint64_t stream;
     uint64_t addr;
     uint64_t size;
-    uint64_t counter;     /* orders free blocks of one size, before their address */
-    uint64_t requested;   /* stale on a free block, as in torch */
-    uint64_t gc_base;     /* lookups in its set when it entered it */
-    uint32_t prev, next;  /* neighbours by address in the segment */
-    uint32_t left, right; /* of deferred blocks, the previous and next deferred */
-    uint32_t pool;        /* index */
-    uint32_t uses;        /* other streams that use it; index */
-    uint32_t events;      /* stream events that its free waits for */
-    uint32_t space;       /* index of its address space; 0: a segment of its own */
-    uint8_t state;        /* enum ml_node_state */
-    uint8_t small;        /* among the small blocks of its pool */
+    uint64_t counter;    /* orders free blocks of one size, before their address */
+    uint64_t requested;  /* stale on a free block, as in torch */
+    uint64_t gc_base;    /* lookups in its set when it entered it */
+    uint32_t prev, next; /* neighbours by address in the segment */
+    union {
+        struct ml_set_leaf *leaf; /* borrowed; of a node in a set */
+        struct {
+            uint32_t left,
+                right; /* of deferred blocks, the previous and next deferred */
+        };
+    };
+    uint32_t pool;   /* index */
+    uint32_t uses;   /* other streams that use it; index */
+    uint32_t events; /* stream events that its free waits for */
+    uint32_t space;  /* index of its address space; 0: a segment of its own */
+    uint8_t state;   /* enum ml_node_state */
+    uint8_t small;   /* among the small blocks of its pool */
     uint8_t mapped;
 } ml_node;
 
@@ -211,7 +217,7 @@ uint32_t ml_set_find(const ml_set *set, uint64_t stream, uint64_t size,
 /* The node after the one at PLACE, whose place PLACE becomes; 0: none. */
 uint32_t ml_set_step(const ml_set *set, ml_set_place *place);
 /* Removes the node that was found at PLACE. */
-void ml_set_take(ml_set *set, ml_set_place place);
+void ml_set_take(ml_allocator *a, ml_set *set, ml_set_place place);
 /* The last unmapped range of STREAM that begins at or below ADDR; 0: none. */
 uint32_t ml_set_find_range(const ml_set *set, uint64_t stream, uint64_t addr);
 /* The node after or before NODE in the set; for NODE 0, the first or last. */

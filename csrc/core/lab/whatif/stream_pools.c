@@ -79,6 +79,10 @@ int
 ml_stream_pools_init(ml_stream_pools *pools, const ml_device_trace *trace)
 {
     *pools = (ml_stream_pools){.trace = trace, .since = find_comings(trace)};
+    for (size_t i = 0; i < trace->segment_count; i++) {
+        const ml_segment *segment = &trace->segments[i];
+        pools->private_pools |= segment->pool[0] != 0 || segment->pool[1] != 0;
+    }
     uint32_t number;
     int error =
         pools->since == NULL ? ML_ENOMEM : find(pools, (ml_stream_pool){0}, &number);
@@ -110,7 +114,9 @@ ml_stream_pools_of_event(ml_stream_pools *pools, size_t index, const ml_event *e
         return find(pools, of, number);
     }
     const ml_segment *segment =
-        segment_at(trace->segments, trace->segment_count, event->addr);
+        pools->private_pools
+            ? segment_at(trace->segments, trace->segment_count, event->addr)
+            : NULL;
     if (segment != NULL && pools->since[segment - trace->segments] <= index &&
         event->addr - segment->addr < segment->total) {
         of.pool[0] = (uint32_t)segment->pool[0];

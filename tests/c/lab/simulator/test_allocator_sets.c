@@ -206,7 +206,7 @@ test_take(void)
         ml_set_place place;
         uint32_t found = ml_set_find(&m.set, 7 * draw(STREAMS), 512 * draw(40), &place);
         if (found != 0) {
-            ml_set_take(&m.set, place);
+            ml_set_take(&m.allocator, &m.set, place);
             m.inside[found] = false;
         }
     }
