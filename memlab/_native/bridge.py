@@ -72,6 +72,7 @@ _HEADERS = (
     "objects/transfer.h",
     "sources/cpu_table.h",
     "sources/cuda_settings.h",
+    "sources/host_allocator.h",
     "values/values.h",
 )
 _loading = threading.Lock()

@@ -1,10 +1,10 @@
 /* Owns reading torch's cache of pinned host memory.  Never initialises CUDA. */
-#include <ATen/core/CachingHostAllocator.h>
 #include <torch/version.h>
 
 #include <algorithm>
 
 #include "bridge.h"
+#include "sources/host_allocator.h"
 
 namespace {
 

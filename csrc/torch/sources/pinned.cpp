@@ -3,9 +3,8 @@
  * torch calls nobody at an event of pinned memory, so its own recorder keeps them.  Its
  * function of Python for that also switches torch's recorder of the GPUs, on or off: so
  * the host's allocator is told here, alone. */
-#include <ATen/core/CachingHostAllocator.h>
-
 #include "bridge.h"
+#include "sources/host_allocator.h"
 
 /* The header came with the recorder, in torch 2.13. */
 #if __has_include(<c10/core/RingBuffer.h>)
