@@ -120,10 +120,10 @@ parser.add_argument("--batch", type=int)
 batch = parser.parse_args().batch
 kept = []
 for _ in range(8):
-    large = torch.empty(64 * batch << 20, dtype=torch.uint8, device="cuda")
+    large = torch.empty(128 * batch << 20, dtype=torch.uint8, device="cuda")
     del large
-    kept.append(torch.empty(48 * batch << 20, dtype=torch.uint8, device="cuda"))
-whole = torch.empty(128 * batch << 20, dtype=torch.uint8, device="cuda")
+    kept.append(torch.empty(96 * batch << 20, dtype=torch.uint8, device="cuda"))
+whole = torch.empty(256 * batch << 20, dtype=torch.uint8, device="cuda")
 """
 
 
@@ -140,7 +140,7 @@ def test_a_recording_that_ran_out(tmp_path, monkeypatch, capsys):
         "snapshot = memlab.MemorySnapshot(source='cuda')\n"
         "snapshot.start()\n"
         "try:\n"
-        f"    sys.argv = ['train.py', '--batch', '4']\n"
+        f"    sys.argv = ['train.py', '--batch', '2']\n"
         f"    runpy.run_path({str(script)!r}, run_name='__main__')\n"
         "except Exception as error:\n"
         "    assert 'out of memory' in str(error), error\n"
@@ -150,12 +150,12 @@ def test_a_recording_that_ran_out(tmp_path, monkeypatch, capsys):
     )
     assert done.returncode == 0, done.stderr
     words = ["explain", "run.pickle", "--memory", "3GiB", "--json"]
-    words += ["--measure", "--", "train.py", "--batch", "4"]
+    words += ["--measure", "--", "train.py", "--batch", "2"]
     assert main.main(words) == 0
     measured = json.loads(capsys.readouterr().out)["measured"]
     check(measured, _answers.Measured)
     rows = {(row["conf"], row["batch"]): row["fits"] for row in measured["tried"]}
-    assert rows[None, 4] is False
-    assert rows["expandable_segments:True", 4] is True
-    assert measured["batch_largest"] == 3 and rows[None, 3] is True
+    assert rows[None, 2] is False
+    assert rows["expandable_segments:True", 2] is True
+    assert measured["batch_largest"] == 1 and rows[None, 1] is True
     assert sys.modules.get("train") is None

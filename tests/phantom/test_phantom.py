@@ -104,9 +104,14 @@ print(free[0] - free[1] - (132 << 20) == reserved[1] - reserved[0] > 0)
 @needs_torch
 @pytest.mark.parametrize("visible, count", [("1", 1), ("0,1", 2), ("", 0), ("1,7,0", 1)])
 def test_cuda_visible_devices(visible, count):
-    program = "import torch; print(torch.cuda.device_count())"
-    env = {"CUDA_VISIBLE_DEVICES": visible}
-    assert output(program, devices=2, env=env) == str(count)
+    # Set before CUDA is used, in a process that has imported torch; from the start in
+    # test_nvml_and_the_runtime_mean_the_same_device.
+    program = f"""
+import os, torch
+os.environ["CUDA_VISIBLE_DEVICES"] = {visible!r}
+print(torch.cuda.device_count())
+"""
+    assert output(program, devices=3, forked=True) == str(count)
 
 
 @needs_torch
@@ -124,17 +129,18 @@ print(torch._C._cuda_hasPrimaryContext(1))
 @needs_torch
 @pytest.mark.parametrize("visible, count", [(None, 3), ("2", 1), ("2,0", 2), ("", 0)])
 def test_nvml_counts_devices(visible, count):
-    program = """
-import torch
+    variables = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    if visible is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = visible
+    program = f"""
+import os, torch
+os.environ.update({variables})
 print(torch.cuda._raw_device_count_nvml(), torch.cuda._device_count_nvml())
 print(torch.cuda.is_available(), torch.cuda.device_count())
 """
-    env = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    if visible is not None:
-        env["CUDA_VISIBLE_DEVICES"] = visible
     # NVML itself knows nothing of CUDA_VISIBLE_DEVICES.
     expected = f"3 {count}\n{count > 0} {count}"
-    assert output(program, devices=3, env=env) == expected
+    assert output(program, devices=3, forked=True) == expected
 
 
 @needs_torch

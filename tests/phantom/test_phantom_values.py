@@ -15,6 +15,7 @@ SOURCE = PROGRAM.read_text().splitlines()
 
 
 def answer(name, *arguments, **options):
+    options.setdefault("forked", not options)
     return json.loads(output(PROGRAM, arguments=[name, *arguments], **options).splitlines()[-1])
 
 
