@@ -19,6 +19,8 @@ from memlab._native import cache
 # million events of docs/COST.md.
 _READINGS = {"report": 3, "diff": 3, "merge": 4, "view": 4, "replay": 8, "explain": 10}
 _READINGS |= {"convert": 11, "tune": 35}
+# Fewer bytes tell nothing: importing modules reads some, too.
+_LEAST = 16 << 20
 # Seconds between looks at how much was read, and after which what has not grown has ended.
 _LOOK, _STILL = 0.1, 1.0
 
@@ -68,7 +70,7 @@ class Reading:
         self._size, self._count, self._clock = size, count, clock
         self._began = self._grew = clock()
         self._before, self._read = count(), 0
-        self._over = self._before is None or not self._times or size <= 0
+        self._over = self._before is None or not self._times or size < _LEAST
 
     def wait(self) -> float:
         """Looks at how much was read; returns the seconds to the next look."""

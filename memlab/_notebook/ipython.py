@@ -107,7 +107,8 @@ class MemlabMagics(Magics):
         runs the code, with a small chart of the allocated memory under the cell while it
         does, and gives the recording, a memlab.MemorySnapshot: a notebook shows its first
         screen, and .peak(), .explain(), .view() and the like answer more.  Names that the
-        code binds stay bound.  If the code raises, the recording is shown all the same.
+        code binds stay bound.  Of a cell the value of the last line is shown, too.  If the
+        code raises, the recording is shown all the same.
 
             %memlab free
 

@@ -51,15 +51,17 @@ def test_an_estimate_that_was_too_short_is_no_longer_told():
 
 
 def reading(command, size, *looks):
-    """A Reading that has looked; LOOKS are (second, bytes that the process has read)."""
+    """A Reading of SIZE MiB that has looked; LOOKS are (second, MiB that the process has
+    read)."""
     times, counts = zip((0, 50), *looks)
-    times, counts = iter(times), iter(counts)
-    made = speeds.Reading(command, size, lambda: next(counts), lambda: next(times))
+    counts = iter([count if count is None else count << 20 for count in counts])
+    times = iter(times)
+    made = speeds.Reading(command, size << 20, lambda: next(counts), lambda: next(times))
     return made, [made.wait() for _ in looks]
 
 
 def test_at_a_first_use_the_reading_tells_how_long_it_takes():
-    # 400 of 1000 bytes in two seconds: five to read all, of which report takes three times.
+    # 400 of 1000 MiB in two seconds: five to read all, of which report takes three times.
     made, waits = reading("report", 1000, (1, 250), (2, 450))
     assert made.expected() == pytest.approx(15)
     assert waits == [0.1, 0.1]
@@ -77,7 +79,7 @@ def test_a_reading_that_has_ended_before_all_bytes_is_what_there_was_to_read():
 
 @pytest.mark.parametrize(
     ("command", "size", "count"),
-    [("report", 1000, 52), ("fit", 1000, 500), ("report", 0, 500), ("report", 1000, None)],
+    [("report", 1000, 52), ("fit", 1000, 500), ("report", 15, 500), ("report", 1000, None)],
 )
 def test_a_reading_that_says_nothing_gives_no_estimate(command, size, count):
     assert reading(command, size, (1, count))[0].expected() is None
