@@ -14,10 +14,7 @@ are 3, 1, 4 and 4 MiB a layer and 4 and 4 MiB for words and head: 32 MiB.
 
 from __future__ import annotations
 
-import importlib.util
 from typing import NamedTuple
-
-from cuda_here import torch_since
 
 NOTHING = "nothing in any phase"
 
@@ -332,12 +329,10 @@ LOOP = {
 }
 
 ATTENTION = {
-    # The product made a copy of its own, which is not needed any more. torch 2.15 beside
-    # Triton calls it by way of a Python of its own, and both are told as the same memory.
+    # The product made a copy of its own, which is not needed any more.
     "contiguous() of a transposed tensor": Edit(
         "attention",
         ((SCORES, "v = v.contiguous()\n        " + SCORES),),
-        {"": []} if torch_since(2, 15) and importlib.util.find_spec("triton") else
         {"": [Row("v = v.contiguous()", "appeared", 0, 4), Row(MIXED, "shrank", 4, 0)]},
     ),
     # The logits are freed, their copy is 16 MiB.

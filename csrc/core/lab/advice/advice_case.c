@@ -115,8 +115,7 @@ find_unfinished(const ml_advice_case *it)
     size_t i = it->failed == ML_NO_EVENT ? 0 : it->workload->count;
     for (; i > it->workload->before_count; i--) {
         size_t born = it->workload->demands[i - 1].born;
-        if (born >= it->failed ||
-            ml_explained_of(it, i - 1)->verdict.category == ML_CATEGORY_WORKSPACE) {
+        if (born >= it->failed || ml_demand_is_kept_workspace(it, i - 1)) {
             continue;
         }
         if (ml_explained_of(it, i - 1)->cause.phase != ML_PHASE_FORWARD) {

@@ -158,6 +158,14 @@ ml_demand_is_workspace_of_product(const ml_demand *demand)
     return ml_workspace_has_size(demand->bytes) && demand->freed == demand->born + 1;
 }
 
+/* Whether DEMAND, an index, is a workspace that a library keeps for all its work. */
+static inline bool
+ml_demand_is_kept_workspace(const ml_advice_case *it, size_t demand)
+{
+    return ml_explained_of(it, demand)->verdict.category == ML_CATEGORY_WORKSPACE &&
+           !ml_demand_is_workspace_of_product(&it->workload->demands[demand]);
+}
+
 /* Whether DEMAND is of a forward that ran out of memory, before its backward pass. */
 bool ml_demand_unfinished(const ml_advice_case *it, size_t demand);
 /* Whether DEMAND is live at the end and was last used two steps or more before. */

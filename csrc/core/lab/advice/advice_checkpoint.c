@@ -184,7 +184,7 @@ find_calls(calls *c, size_t *last)
     bool open = false;
     for (size_t i = workload->before_count; i < workload->count; i++) {
         /* A library's workspace belongs to no call, though made during the first. */
-        if (ml_explained_of(c->it, i)->verdict.category == ML_CATEGORY_WORKSPACE) {
+        if (ml_demand_is_kept_workspace(c->it, i)) {
             continue;
         }
         uint32_t instance = instance_of(c, i);

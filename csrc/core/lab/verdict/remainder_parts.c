@@ -101,8 +101,7 @@ ml_sequence_take(const ml_remainder_builder *b, size_t from, size_t until,
     for (size_t i = 0; out->list != NULL && i < b->out->recorded; i++) {
         size_t born = workload->demands[i].born;
         if (workload->demands[i].bytes != 0 && born != ML_NO_EVENT && born >= from &&
-            born < until &&
-            ml_explained_of(b->it, i)->verdict.category != ML_CATEGORY_WORKSPACE) {
+            born < until && !ml_demand_is_kept_workspace(b->it, i)) {
             out->list[out->count++] = i;
         }
     }
