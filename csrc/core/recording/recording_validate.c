@@ -131,10 +131,11 @@ events_hold(const ml_recording *recording, const ml_device_trace *device)
 {
     if (!is_below(device, ML_EVENT_MEMBER_stack, recording->stack_count) ||
         !is_below(device, ML_EVENT_MEMBER_origin_stack, recording->stack_count) ||
-        !is_below(device, ML_EVENT_MEMBER_metadata, recording->string_count) ||
+#define XX(member) \
+    !is_below(device, ML_EVENT_MEMBER_##member, recording->string_count) ||
+        ML_EVENT_TEXTS(XX)
+#undef XX
         !is_below(device, ML_EVENT_MEMBER_node, recording->string_count) ||
-        !is_below(device, ML_EVENT_MEMBER_internal, recording->string_count) ||
-        !is_below(device, ML_EVENT_MEMBER_compiled, recording->string_count) ||
         !forwards_hold(recording, device) ||
         !is_below(device, ML_EVENT_MEMBER_action, ML_ACTION_COUNT)) {
         return false;

@@ -132,7 +132,7 @@ is_communication(ml_string file)
            ml_string_holds(file, "torch/nn/parallel/");
 }
 
-static uint8_t
+static uint16_t
 look_at_file(ml_string file)
 {
     unsigned found = (unsigned)place_of(file) + 1;
@@ -152,7 +152,7 @@ look_at_file(ml_string file)
     if (is_communication(file)) {
         found |= FILE_COMMUNICATION;
     }
-    return (uint8_t)found;
+    return (uint16_t)found;
 }
 
 static ml_standing
@@ -162,7 +162,7 @@ better(ml_standing outer, ml_standing own)
 }
 
 static ml_stack_fact
-extend(const ml_recording *recording, uint8_t file, ml_stack stack,
+extend(const ml_recording *recording, uint16_t file, ml_stack stack,
        const ml_stack_fact *caller)
 {
     ml_string name = recording->strings[recording->frames[stack.frame].name];
@@ -212,7 +212,7 @@ int
 ml_stack_facts_init(ml_stack_facts *facts, const ml_recording *recording)
 {
     size_t count = recording->stack_count;
-    uint8_t *files = ml_alloc_zeroed(recording->string_count, 1);
+    uint16_t *files = ml_alloc_zeroed(recording->string_count, sizeof(uint16_t));
     *facts = (ml_stack_facts){
         .of = ml_alloc_zeroed(count, sizeof(ml_stack_fact)),
         .callers = ml_alloc_zeroed(recording->string_count, sizeof(uint32_t))};

@@ -117,7 +117,7 @@ copy_column(const void *from, size_t count, size_t size, void **to)
 }
 
 static int
-copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace *to)
+copy_columns(const ml_device_trace *from, ml_device_trace *to)
 {
     void *segments = NULL, *blocks = NULL, *tags = NULL;
     void *prior_blocks = NULL, *uses = NULL;
@@ -150,17 +150,21 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
     to->tags = tags;
     to->prior_blocks = prior_blocks;
     to->uses = uses;
-    if (result < 0) {
-        return result;
-    }
+    return result;
+}
+
+/* The ids of a copied device become those of the whole. */
+static void
+translate_ids(const ml_merge *merge, ml_device_trace *to)
+{
     for (size_t i = 0; i < to->event_count; i++) {
-        ml_event *event = &events[i];
+        ml_event *event = &to->events.plain[i];
         event->stack = merge->stack_of[event->stack];
         event->origin_stack = merge->stack_of[event->origin_stack];
-        event->metadata = merge->string_of[event->metadata];
         event->node = merge->string_of[event->node];
-        event->internal = merge->string_of[event->internal];
-        event->compiled = merge->string_of[event->compiled];
+#define XX(member) event->member = merge->string_of[event->member];
+        ML_EVENT_TEXTS(XX)
+#undef XX
         uint32_t forward = ml_event_forward(event);
         event->other = forward != 0 ? merge->string_of[forward] : event->other;
     }
@@ -182,7 +186,16 @@ copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace 
         cause->model = merge->frame_of[cause->model];
         cause->module = merge->string_of[cause->module];
     }
-    return 0;
+}
+
+static int
+copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace *to)
+{
+    int result = copy_columns(from, to);
+    if (result == 0) {
+        translate_ids(merge, to);
+    }
+    return result;
 }
 
 /* Whether something is known of a device.  A process also lists devices that it never
