@@ -137,7 +137,7 @@ push_to_files(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *rec
 }
 
 /* Keeps RECORD in LANE, number NUMBER of the feed, and with the same bytes in the
- * files.  0; -1: no room in the lane. */
+ * files.  0, or ML_EFULL if LANE has no memory. */
 static inline int
 push(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *record)
 {
