@@ -210,6 +210,12 @@ enum {
     ML_SPARSE_COLUMN_COUNT = 0 ML_SPARSE_COLUMNS(ML_NUMBERED_ONE)
 };
 
+/* Members that are ids of texts, which ml_event_text has under the same name. */
+#define ML_EVENT_TEXTS(XX) \
+    XX(metadata) \
+    XX(internal) \
+    XX(compiled)
+
 /* Texts of an event, borrowed for the length of the call. */
 typedef struct ml_event_text {
     const char *metadata; /* the user's, of metadata_bytes bytes */

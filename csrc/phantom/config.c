@@ -166,15 +166,23 @@ choose_visible(void)
     }
 }
 
+/* The value of the environment's NAME; NULL: there is none, or an empty one. */
+static const char *
+value_of(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
 static const ml_phantom_gpu *chosen;
 static pthread_once_t chosen_once = PTHREAD_ONCE_INIT;
 
 static void
 choose_gpu(void)
 {
-    const char *name = getenv("MEMLAB_PHANTOM_GPU");
+    const char *name = value_of("MEMLAB_PHANTOM_GPU");
 
-    if (name == NULL || *name == '\0') {
+    if (name == NULL) {
         name = gpus[0].name;
     }
     for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
@@ -196,16 +204,16 @@ ml_phantom_chosen_gpu(void)
     return chosen;
 }
 
-static void
-read_environment(void)
+static bool
+says(const char *name, const char *text)
 {
-    const char *devices = getenv("MEMLAB_PHANTOM_DEVICES");
-    const char *memory = getenv("MEMLAB_PHANTOM_MEMORY");
-    const char *backed = getenv("MEMLAB_PHANTOM_BACKED");
-    const char *quiet = getenv("MEMLAB_PHANTOM_QUIET");
-    const char *driver = getenv("MEMLAB_PHANTOM_DRIVER");
-    const char *draw = getenv("MEMLAB_PHANTOM_DRAW");
+    const char *value = getenv(name);
+    return value != NULL && strcmp(value, text) == 0;
+}
 
+static void
+read_gpu(void)
+{
     config.gpu = ml_phantom_chosen_gpu();
     for (size_t i = 0; i < sizeof capabilities / sizeof capabilities[0]; i++) {
         if (capabilities[i].major == config.gpu->major &&
@@ -214,8 +222,9 @@ read_environment(void)
         }
     }
 
+    const char *devices = value_of("MEMLAB_PHANTOM_DEVICES");
     long count = 1;
-    if (devices != NULL && *devices != '\0') {
+    if (devices != NULL) {
         count = parse_count(devices, 1, ML_PHANTOM_MAX_DEVICES);
         if (count < 0) {
             ml_phantom_refuse("MEMLAB_PHANTOM_DEVICES=%s is not a number from 1 to %d",
@@ -225,8 +234,9 @@ read_environment(void)
     config.installed = (int)count;
     choose_visible();
 
+    const char *memory = value_of("MEMLAB_PHANTOM_MEMORY");
     config.total_bytes = config.gpu->total_bytes;
-    if (memory != NULL && *memory != '\0') {
+    if (memory != NULL) {
         long bytes = parse_count(memory, 1, LONG_MAX);
         if (bytes < 0) {
             ml_phantom_refuse("MEMLAB_PHANTOM_MEMORY=%s is not a number of bytes",
@@ -234,9 +244,15 @@ read_environment(void)
         }
         config.total_bytes = (size_t)bytes;
     }
-    config.backed = backed != NULL && strcmp(backed, "1") == 0;
-    config.quiet = quiet != NULL && strcmp(quiet, "1") == 0;
-    if (driver != NULL && *driver != '\0') {
+}
+
+static void
+read_options(void)
+{
+    config.backed = says("MEMLAB_PHANTOM_BACKED", "1");
+    config.quiet = says("MEMLAB_PHANTOM_QUIET", "1");
+    const char *driver = value_of("MEMLAB_PHANTOM_DRIVER");
+    if (driver != NULL) {
         if (cuda_of_driver(driver) == 0) {
             ml_phantom_refuse(
                 "MEMLAB_PHANTOM_DRIVER=%s is not a version from 525 on, such as "
@@ -245,12 +261,20 @@ read_environment(void)
         }
         config.driver = driver;
     }
-    if (draw != NULL && *draw != '\0') {
+    const char *draw = value_of("MEMLAB_PHANTOM_DRAW");
+    if (draw != NULL) {
         config.draw = parse_count(draw, 0, LONG_MAX);
         if (config.draw < 0) {
             ml_phantom_refuse("MEMLAB_PHANTOM_DRAW=%s is not a number", draw);
         }
     }
+}
+
+static void
+read_environment(void)
+{
+    read_gpu();
+    read_options();
 }
 
 const ml_phantom_config *
@@ -273,8 +297,7 @@ ml_phantom_tell(void)
         return;
     }
     /* Whether Python computes small ones, beside a bridge to torch, is seen later. */
-    const char *values = getenv("MEMLAB_PHANTOM_VALUES");
-    bool none = values != NULL && strcmp(values, "0") == 0;
+    bool none = says("MEMLAB_PHANTOM_VALUES", "0");
     fprintf(stderr, "memlab phantom: %d x %s, %.2f GiB each; kernels do nothing: %s\n",
             config.devices, config.gpu->full_name,
             (double)config.total_bytes / (double)(1 << 30),

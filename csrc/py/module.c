@@ -261,6 +261,29 @@ refuse_subinterpreters(PyObject *module)
 }
 
 static int
+add_types(PyObject *module, ml_state *state)
+{
+    if (add_type(module, "Courtesy", &state->courtesy_type,
+                 ml_courtesy_type_new(module)) < 0 ||
+        add_type(module, "Recording", &state->recording_type,
+                 ml_recording_type_new(module)) < 0 ||
+        add_type(module, "MemorySnapshot", &state->snapshot_type,
+                 ml_snapshot_type_new(module)) < 0 ||
+        add_type(module, "Script", &state->script_type, ml_script_type_new(module)) <
+            0 ||
+        add_type(module, "Leaks", &state->leaks_type, ml_leaks_type_new(module)) < 0 ||
+        add_type(module, "Follower", &state->follower_type,
+                 ml_follower_type_new(module)) < 0 ||
+        add_type(module, "LineProfiler", &state->line_profiler_type,
+                 ml_line_profiler_type_new(module)) < 0 ||
+        add_type(module, "MemReporter", &state->mem_reporter_type,
+                 ml_mem_reporter_type_new(module)) < 0) {
+        return -1;
+    }
+    return 0;
+}
+
+static int
 core_exec(PyObject *module)
 {
     ml_state *state = PyModule_GetState(module);
@@ -286,24 +309,8 @@ core_exec(PyObject *module)
     if (PyErr_Occurred()) {
         return -1;
     }
-    if (add_type(module, "Courtesy", &state->courtesy_type,
-                 ml_courtesy_type_new(module)) < 0 ||
-        add_type(module, "Recording", &state->recording_type,
-                 ml_recording_type_new(module)) < 0 ||
-        add_type(module, "MemorySnapshot", &state->snapshot_type,
-                 ml_snapshot_type_new(module)) < 0 ||
-        add_type(module, "Script", &state->script_type, ml_script_type_new(module)) <
-            0 ||
-        add_type(module, "Leaks", &state->leaks_type, ml_leaks_type_new(module)) < 0 ||
-        add_type(module, "Follower", &state->follower_type,
-                 ml_follower_type_new(module)) < 0 ||
-        add_type(module, "LineProfiler", &state->line_profiler_type,
-                 ml_line_profiler_type_new(module)) < 0 ||
-        add_type(module, "MemReporter", &state->mem_reporter_type,
-                 ml_mem_reporter_type_new(module)) < 0) {
-        return -1;
-    }
-    if (add_constant(module, "COLUMNS", ml_line_profiler_columns()) < 0 ||
+    if (add_types(module, state) < 0 ||
+        add_constant(module, "COLUMNS", ml_line_profiler_columns()) < 0 ||
         add_constant(module, "COLUMN_TEXTS", ml_columns_texts()) < 0) {
         return -1;
     }

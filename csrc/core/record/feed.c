@@ -113,22 +113,15 @@ begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
     record->stack = 0;
     record->unused = 0;
     record->thread = ml_feed_thread_number();
-    record->metadata = 0;
     record->node = 0;
-    record->internal = 0;
-    record->compiled = 0;
-    if (text != NULL && text->internal_bytes > 0) {
-        record->internal =
-            ml_stacks_string(feed->stacks, text->internal, text->internal_bytes);
+#define XX(member) \
+    record->member = 0; \
+    if (text != NULL && text->member##_bytes > 0) { \
+        record->member = \
+            ml_stacks_string(feed->stacks, text->member, text->member##_bytes); \
     }
-    if (text != NULL && text->compiled_bytes > 0) {
-        record->compiled =
-            ml_stacks_string(feed->stacks, text->compiled, text->compiled_bytes);
-    }
-    if (text != NULL && text->metadata_bytes > 0) {
-        record->metadata =
-            ml_stacks_string(feed->stacks, text->metadata, text->metadata_bytes);
-    }
+    ML_EVENT_TEXTS(XX)
+#undef XX
 }
 
 /* Separate, so that an event without a file reserves no room for its record. */
@@ -144,7 +137,7 @@ push_to_files(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *rec
 }
 
 /* Keeps RECORD in LANE, number NUMBER of the feed, and with the same bytes in the
- * files.  0; -1: no room in the lane. */
+ * files.  0, or ML_EFULL if LANE has no memory. */
 static inline int
 push(ml_feed *feed, ml_lane *lane, unsigned number, const ml_event *record)
 {

@@ -131,14 +131,17 @@ events_hold(const ml_recording *recording, const ml_device_trace *device)
 {
     if (!is_below(device, ML_EVENT_MEMBER_stack, recording->stack_count) ||
         !is_below(device, ML_EVENT_MEMBER_origin_stack, recording->stack_count) ||
-        !is_below(device, ML_EVENT_MEMBER_metadata, recording->string_count) ||
         !is_below(device, ML_EVENT_MEMBER_node, recording->string_count) ||
-        !is_below(device, ML_EVENT_MEMBER_internal, recording->string_count) ||
-        !is_below(device, ML_EVENT_MEMBER_compiled, recording->string_count) ||
         !forwards_hold(recording, device) ||
         !is_below(device, ML_EVENT_MEMBER_action, ML_ACTION_COUNT)) {
         return false;
     }
+#define XX(member) \
+    if (!is_below(device, ML_EVENT_MEMBER_##member, recording->string_count)) { \
+        return false; \
+    }
+    ML_EVENT_TEXTS(XX)
+#undef XX
     uint64_t position = 0;
     for (size_t i = 0; i < device->tag_count; i++) {
         const ml_tag *tag = &device->tags[i];

@@ -12,13 +12,13 @@ typedef struct id_map {
     size_t count;
 } id_map;
 
-typedef struct adoption {
+typedef struct remap {
     ml_recording *recording;
     const ml_stacks *stacks;
     id_map stack_map;
     id_map string_map;
     uint32_t lost; /* ML_NAME_LOST in the recording; 0: not needed yet */
-} adoption;
+} remap;
 
 /* ---- What is wanted ---- */
 
@@ -32,7 +32,7 @@ want(id_map *map, uint64_t id)
 
 /* Drops what the tables do not have: one read from a file has gaps, and no table has 0. */
 static void
-drop_unknown(adoption *of)
+drop_unknown(remap *of)
 {
     for (size_t id = 0; id < of->stack_map.count; id++) {
         if (id == 0 || of->stack_map.ids[id] == 0) {
@@ -90,7 +90,7 @@ get_forwards(const ml_device_trace *trace, size_t first, uint64_t ids[ML_EVENTS_
 }
 
 static void
-want_forwards(adoption *of, const ml_device_trace *trace, size_t first)
+want_forwards(remap *of, const ml_device_trace *trace, size_t first)
 {
     uint64_t ids[ML_EVENTS_CHUNK];
     size_t count = get_forwards(trace, first, ids);
@@ -99,16 +99,22 @@ want_forwards(adoption *of, const ml_device_trace *trace, size_t first)
     }
 }
 
+/* Members of an event that are ids of strings whatever its action is. */
+static const unsigned string_members[] = {
+#define XX(member) ML_EVENT_MEMBER_##member,
+    ML_EVENT_TEXTS(XX)
+#undef XX
+        ML_EVENT_MEMBER_node};
+
 static void
-want_all(adoption *of, const ml_device_trace *trace, bool tags)
+want_all(remap *of, const ml_device_trace *trace, bool tags)
 {
     for (size_t i = 0; i < trace->event_count; i += ML_EVENTS_CHUNK) {
         want_ids(&of->stack_map, trace, i, ML_EVENT_MEMBER_stack);
         want_ids(&of->stack_map, trace, i, ML_EVENT_MEMBER_origin_stack);
-        want_ids(&of->string_map, trace, i, ML_EVENT_MEMBER_metadata);
-        want_ids(&of->string_map, trace, i, ML_EVENT_MEMBER_node);
-        want_ids(&of->string_map, trace, i, ML_EVENT_MEMBER_internal);
-        want_ids(&of->string_map, trace, i, ML_EVENT_MEMBER_compiled);
+        for (size_t k = 0; k < sizeof(string_members) / sizeof(*string_members); k++) {
+            want_ids(&of->string_map, trace, i, string_members[k]);
+        }
         want_forwards(of, trace, i);
     }
     for (size_t i = 0; i < trace->segment_count; i++) {
@@ -126,14 +132,14 @@ want_all(adoption *of, const ml_device_trace *trace, bool tags)
 /* ---- What becomes of it ---- */
 
 static uint32_t
-adopted(const id_map *map, uint32_t id)
+remapped(const id_map *map, uint32_t id)
 {
     return id < map->count ? map->ids[id] : 0;
 }
 
 /* ML_NAME_LOST among the recording's strings. */
 static int
-find_lost(adoption *of)
+find_lost(remap *of)
 {
     const ml_recording *recording = of->recording;
     size_t length = strlen(ML_NAME_LOST);
@@ -150,9 +156,9 @@ find_lost(adoption *of)
 }
 
 static int
-adopt_string(adoption *of, ml_device_trace *trace, uint32_t *id)
+remap_string(remap *of, ml_device_trace *trace, uint32_t *id)
 {
-    uint32_t known = adopted(&of->string_map, *id);
+    uint32_t known = remapped(&of->string_map, *id);
     int result = 0;
     if (*id != 0 && known == 0) {
         trace->lost_names++;
@@ -165,7 +171,7 @@ adopt_string(adoption *of, ml_device_trace *trace, uint32_t *id)
 
 /* Flags those of the COUNT events from FIRST on whose stack is lost now. */
 static int
-flag_lost(const adoption *of, ml_device_trace *trace, size_t first, size_t count)
+flag_lost(const remap *of, ml_device_trace *trace, size_t first, size_t count)
 {
     uint64_t ids[ML_EVENTS_CHUNK];
     uint64_t flags[ML_EVENTS_CHUNK];
@@ -173,7 +179,7 @@ flag_lost(const adoption *of, ml_device_trace *trace, size_t first, size_t count
     ml_events_get_column(&trace->events, trace->event_count, first,
                          ML_EVENT_MEMBER_flags, flags);
     for (size_t k = 0; k < count; k++) {
-        bool lost = ids[k] != 0 && adopted(&of->stack_map, (uint32_t)ids[k]) == 0;
+        bool lost = ids[k] != 0 && remapped(&of->stack_map, (uint32_t)ids[k]) == 0;
         flags[k] |= lost ? ML_EVENT_STACK_LOST : 0;
     }
     return ml_events_set_column(&trace->events, count, first, ML_EVENT_MEMBER_flags,
@@ -181,14 +187,14 @@ flag_lost(const adoption *of, ml_device_trace *trace, size_t first, size_t count
 }
 
 static int
-adopt_stacks(const adoption *of, ml_device_trace *trace, size_t first, unsigned member)
+remap_stacks(const remap *of, ml_device_trace *trace, size_t first, unsigned member)
 {
     uint64_t ids[ML_EVENTS_CHUNK];
     bool any_lost = false;
     uint64_t changed = 0; /* bits */
     size_t count = get_ids(trace, first, member, ids);
     for (size_t k = 0; k < count; k++) {
-        uint64_t id = adopted(&of->stack_map, (uint32_t)ids[k]);
+        uint64_t id = remapped(&of->stack_map, (uint32_t)ids[k]);
         any_lost |= (ids[k] != 0) & (id == 0);
         changed |= id ^ ids[k];
         ids[k] = id;
@@ -202,7 +208,7 @@ adopt_stacks(const adoption *of, ml_device_trace *trace, size_t first, unsigned 
 }
 
 static int
-adopt_strings(adoption *of, ml_device_trace *trace, size_t first, unsigned member)
+remap_strings(remap *of, ml_device_trace *trace, size_t first, unsigned member)
 {
     uint64_t ids[ML_EVENTS_CHUNK];
     bool changed = false;
@@ -210,7 +216,7 @@ adopt_strings(adoption *of, ml_device_trace *trace, size_t first, unsigned membe
     size_t count = get_ids(trace, first, member, ids);
     for (size_t k = 0; k < count && result == 0; k++) {
         uint32_t id = (uint32_t)ids[k];
-        result = id != 0 ? adopt_string(of, trace, &id) : 0;
+        result = id != 0 ? remap_string(of, trace, &id) : 0;
         changed = changed || id != ids[k];
         ids[k] = id;
     }
@@ -220,7 +226,7 @@ adopt_strings(adoption *of, ml_device_trace *trace, size_t first, unsigned membe
 }
 
 static int
-adopt_forwards(adoption *of, ml_device_trace *trace, size_t first)
+remap_forwards(remap *of, ml_device_trace *trace, size_t first)
 {
     uint64_t others[ML_EVENTS_CHUNK];
     uint64_t ids[ML_EVENTS_CHUNK];
@@ -231,7 +237,7 @@ adopt_forwards(adoption *of, ml_device_trace *trace, size_t first)
     }
     for (size_t k = 0; k < count && result == 0; k++) {
         uint32_t id = (uint32_t)ids[k];
-        result = id != 0 ? adopt_string(of, trace, &id) : 0;
+        result = id != 0 ? remap_string(of, trace, &id) : 0;
         others[k] = ids[k] != 0 ? id : others[k];
     }
     return result == 0 && count != 0
@@ -241,49 +247,46 @@ adopt_forwards(adoption *of, ml_device_trace *trace, size_t first)
 }
 
 static int
-adopt_events(adoption *of, ml_device_trace *trace)
+remap_events(remap *of, ml_device_trace *trace)
 {
-    static const unsigned strings[] = {ML_EVENT_MEMBER_metadata, ML_EVENT_MEMBER_node,
-                                       ML_EVENT_MEMBER_internal,
-                                       ML_EVENT_MEMBER_compiled};
     int result = 0;
     for (size_t i = 0; i < trace->event_count && result == 0; i += ML_EVENTS_CHUNK) {
-        result = adopt_stacks(of, trace, i, ML_EVENT_MEMBER_stack);
+        result = remap_stacks(of, trace, i, ML_EVENT_MEMBER_stack);
         if (result == 0) {
-            result = adopt_stacks(of, trace, i, ML_EVENT_MEMBER_origin_stack);
+            result = remap_stacks(of, trace, i, ML_EVENT_MEMBER_origin_stack);
         }
-        for (size_t k = 0; k < sizeof(strings) / sizeof(strings[0]) && result == 0;
-             k++) {
-            result = adopt_strings(of, trace, i, strings[k]);
+        for (size_t k = 0;
+             k < sizeof(string_members) / sizeof(*string_members) && result == 0; k++) {
+            result = remap_strings(of, trace, i, string_members[k]);
         }
         if (result == 0) {
-            result = adopt_forwards(of, trace, i);
+            result = remap_forwards(of, trace, i);
         }
     }
     return result;
 }
 
 static int
-adopt_all(adoption *of, ml_device_trace *trace, bool tags)
+remap_all(remap *of, ml_device_trace *trace, bool tags)
 {
-    int result = adopt_events(of, trace);
+    int result = remap_events(of, trace);
     for (size_t i = 0; i < trace->segment_count; i++) {
-        trace->segments[i].stack = adopted(&of->stack_map, trace->segments[i].stack);
+        trace->segments[i].stack = remapped(&of->stack_map, trace->segments[i].stack);
     }
     for (size_t i = 0; i < trace->block_count; i++) {
-        trace->blocks[i].stack = adopted(&of->stack_map, trace->blocks[i].stack);
+        trace->blocks[i].stack = remapped(&of->stack_map, trace->blocks[i].stack);
     }
     for (size_t i = 0; tags && i < trace->tag_count && result == 0; i++) {
-        result = adopt_string(of, trace, &trace->tags[i].name);
+        result = remap_string(of, trace, &trace->tags[i].name);
         if (result == 0) {
-            result = adopt_string(of, trace, &trace->tags[i].module);
+            result = remap_string(of, trace, &trace->tags[i].module);
         }
     }
     return result;
 }
 
 static int
-adopt(adoption *of, const ml_symbolizer *symbolizer, bool tags)
+remap_recording(remap *of, const ml_symbolizer *symbolizer, bool tags)
 {
     ml_recording *recording = of->recording;
     if (of->stack_map.ids == NULL || of->string_map.ids == NULL) {
@@ -300,7 +303,7 @@ adopt(adoption *of, const ml_symbolizer *symbolizer, bool tags)
                                            of->string_map.count);
     }
     for (size_t d = 0; d < recording->device_count && result == 0; d++) {
-        result = adopt_all(of, &recording->devices[d], tags);
+        result = remap_all(of, &recording->devices[d], tags);
     }
     return result;
 }
@@ -309,12 +312,12 @@ int
 ml_id_remap(ml_recording *recording, const ml_stacks *stacks,
             const ml_symbolizer *symbolizer, bool tags)
 {
-    adoption of = {.recording = recording, .stacks = stacks};
+    remap of = {.recording = recording, .stacks = stacks};
     of.stack_map.count = ml_stacks_count(stacks);
     of.string_map.count = ml_stacks_string_count(stacks);
     of.stack_map.ids = ml_alloc_zeroed(of.stack_map.count, sizeof(uint32_t));
     of.string_map.ids = ml_alloc_zeroed(of.string_map.count, sizeof(uint32_t));
-    int result = adopt(&of, symbolizer, tags);
+    int result = remap_recording(&of, symbolizer, tags);
     ml_free(of.stack_map.ids);
     ml_free(of.string_map.ids);
     return result;

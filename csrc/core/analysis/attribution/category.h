@@ -23,13 +23,14 @@
  *                             ACTIVATION, if kept by a forward that ran out of memory
  *                             (not exact)
  *
- * A block is WORKSPACE (not exact) if it has the size that torch gives to the workspace
- * of a cuBLAS handle, is never freed, and either would be GRADIENT, or saw more than one
- * pass of any thread, or has a size that hardly any tensor has; of those from before the
- * first event only where parameters are known.  So is, in place of
- * UNKNOWN, the first block of a stream that a forward makes with the size of a cuBLASLt
- * workspace, if it is never freed and several passes began in its life; and so is what
- * cuDNN's dropout keeps.
+ * A block is WORKSPACE (not exact) if it has the size of a cuBLAS handle's workspace, is
+ * never freed, and one of these holds: it would be GRADIENT; it saw more than one pass of
+ * any thread; hardly any tensor has its size.  A block from before the first event needs
+ * known parameters, too.
+ *
+ * WORKSPACE instead of UNKNOWN is what cuDNN's dropout keeps, and a stream's first block
+ * that a forward makes with the size of a cuBLASLt workspace.  That block is never freed,
+ * and several passes began in its life.
  *
  * In a recording without autograd events the passes are those of stack_signs.h, and the
  * rules of estimate.h come first; then nothing is exact.

@@ -21,10 +21,10 @@ typedef struct ml_passes {
     size_t count;
     size_t capacity;
     _Atomic size_t ranked; /* what was found last, whoever asked */
-    /* Owned; of each allocation, by the first row of its block, the event after it of its
-     * own thread that allocates in a forward (of any thread, where its own has no forward
-     * at all), and that allocates outside any optimizer's step. */
+    /* Owned; by the first row of each block.  The next event of its thread that allocates in
+     * a forward; of any thread, if its own has no forwards. */
     uint32_t *next_forward;
+    /* Owned; likewise, that allocates outside any optimizer's step. */
     uint32_t *next_other;
     uint8_t *threads; /* owned; HAS_*, by number */
 } ml_passes;

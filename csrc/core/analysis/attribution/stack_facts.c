@@ -133,7 +133,7 @@ is_communication(ml_string file)
            ml_string_holds(file, "torch/nn/parallel/");
 }
 
-static uint8_t
+static uint16_t
 look_at_file(ml_string file)
 {
     unsigned found = (unsigned)place_of(file) + 1;
@@ -153,7 +153,7 @@ look_at_file(ml_string file)
     if (is_communication(file)) {
         found |= FILE_COMMUNICATION;
     }
-    return (uint8_t)found;
+    return (uint16_t)found;
 }
 
 static ml_standing
@@ -175,7 +175,7 @@ is_method_forward(const ml_code_names *names, uint32_t frame)
 }
 
 static ml_stack_fact
-extend(const ml_code_names *names, uint8_t file, ml_stack stack,
+extend(const ml_code_names *names, uint16_t file, ml_stack stack,
        const ml_stack_fact *caller)
 {
     const ml_recording *recording = names->recording;
@@ -227,7 +227,7 @@ int
 ml_stack_facts_init(ml_stack_facts *facts, const ml_recording *recording)
 {
     size_t count = recording->stack_count;
-    uint8_t *files = ml_alloc_zeroed(recording->string_count, 1);
+    uint16_t *files = ml_alloc_zeroed(recording->string_count, sizeof(uint16_t));
     *facts = (ml_stack_facts){
         .of = ml_alloc_zeroed(count, sizeof(ml_stack_fact)),
         .callers = ml_alloc_zeroed(recording->string_count, sizeof(uint32_t))};

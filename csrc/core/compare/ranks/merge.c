@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/attribution/prior_blocks.h"
 #include "base/base.h"
 #include "compare/ranks/align.h"
+#include "compare/ranks/merge_device.h"
 #include "recording/interner.h"
 
 /* A rank during the merge.  Its devices are consecutive among those added, and so are
@@ -28,10 +28,8 @@ struct ml_merge {
     size_t arrival_capacity;
     size_t annotation_capacity;
     /* For the recording being added: its ids in the merged one. */
-    uint32_t *string_of; /* owned */
-    uint32_t *frame_of;  /* owned */
-    uint32_t *stack_of;  /* owned */
-    int32_t *place_of;   /* owned; by device, its index within its rank; -1: left out */
+    ml_merge_ids ids;  /* owned */
+    int32_t *place_of; /* owned; by device, its index within its rank; -1: left out */
 };
 
 /* ---- Texts, frames and stacks ---- */
@@ -40,21 +38,21 @@ struct ml_merge {
 static int
 merge_code_line(ml_merge *merge, ml_code_line line)
 {
-    line.filename = merge->string_of[line.filename];
-    line.name = merge->string_of[line.name];
-    line.text = merge->string_of[line.text];
-    line.qualname = merge->string_of[line.qualname];
+    line.filename = merge->ids.string_of[line.filename];
+    line.name = merge->ids.string_of[line.name];
+    line.text = merge->ids.string_of[line.text];
+    line.qualname = merge->ids.string_of[line.qualname];
     return ml_recording_add_first_code_line(merge->merged, &merge->code_lines, line);
 }
 
 static void
 drop_ids(ml_merge *merge)
 {
-    ml_free(merge->string_of);
-    ml_free(merge->frame_of);
-    ml_free(merge->stack_of);
+    ml_free(merge->ids.string_of);
+    ml_free(merge->ids.frame_of);
+    ml_free(merge->ids.stack_of);
     ml_free(merge->place_of);
-    merge->string_of = merge->frame_of = merge->stack_of = NULL;
+    merge->ids.string_of = merge->ids.frame_of = merge->ids.stack_of = NULL;
     merge->place_of = NULL;
 }
 
@@ -62,36 +60,36 @@ drop_ids(ml_merge *merge)
 static int
 merge_tables(ml_merge *merge, const ml_recording *from)
 {
-    merge->string_of = ml_alloc_zeroed(from->string_count, sizeof(uint32_t));
-    merge->frame_of = ml_alloc_zeroed(from->frame_count, sizeof(uint32_t));
-    merge->stack_of = ml_alloc_zeroed(from->stack_count, sizeof(uint32_t));
+    merge->ids.string_of = ml_alloc_zeroed(from->string_count, sizeof(uint32_t));
+    merge->ids.frame_of = ml_alloc_zeroed(from->frame_count, sizeof(uint32_t));
+    merge->ids.stack_of = ml_alloc_zeroed(from->stack_count, sizeof(uint32_t));
     merge->place_of = ml_alloc_zeroed(from->device_count + 1, sizeof(int32_t));
-    if (merge->string_of == NULL || merge->frame_of == NULL ||
-        merge->stack_of == NULL || merge->place_of == NULL) {
+    if (merge->ids.string_of == NULL || merge->ids.frame_of == NULL ||
+        merge->ids.stack_of == NULL || merge->place_of == NULL) {
         return ML_ENOMEM;
     }
     int result = 0;
     for (size_t i = 1; i < from->string_count && result == 0; i++) {
         result = ml_interner_string(&merge->interner, from->strings[i].bytes,
-                                    from->strings[i].length, &merge->string_of[i]);
+                                    from->strings[i].length, &merge->ids.string_of[i]);
     }
     for (size_t i = 1; i < from->frame_count && result == 0; i++) {
         const ml_frame *frame = &from->frames[i];
-        result =
-            ml_interner_frame(&merge->interner,
-                              (ml_frame){.name = merge->string_of[frame->name],
-                                         .filename = merge->string_of[frame->filename],
-                                         .line = frame->line},
-                              &merge->frame_of[i]);
+        result = ml_interner_frame(
+            &merge->interner,
+            (ml_frame){.name = merge->ids.string_of[frame->name],
+                       .filename = merge->ids.string_of[frame->filename],
+                       .line = frame->line},
+            &merge->ids.frame_of[i]);
     }
     for (size_t i = 1; i < from->stack_count && result == 0; i++) {
         const ml_stack *stack = &from->stacks[i];
         result =
             ml_interner_stack(&merge->interner,
-                              (ml_stack){.parent = merge->stack_of[stack->parent],
-                                         .frame = merge->frame_of[stack->frame],
-                                         .module = merge->string_of[stack->module]},
-                              &merge->stack_of[i]);
+                              (ml_stack){.parent = merge->ids.stack_of[stack->parent],
+                                         .frame = merge->ids.frame_of[stack->frame],
+                                         .module = merge->ids.string_of[stack->module]},
+                              &merge->ids.stack_of[i]);
     }
     for (size_t i = 0; i < from->code_line_count && result == 0; i++) {
         result = merge_code_line(merge, from->code_lines[i]);
@@ -99,91 +97,7 @@ merge_tables(ml_merge *merge, const ml_recording *from)
     return result;
 }
 
-/* ---- Columns ---- */
-
-/* A copy of COUNT items of SIZE bytes; NULL for none.  0 or ML_ENOMEM. */
-static int
-copy_column(const void *from, size_t count, size_t size, void **to)
-{
-    if (count == 0) {
-        return 0;
-    }
-    *to = ml_alloc(count * size); /* no product that the original did not have */
-    if (*to == NULL) {
-        return ML_ENOMEM;
-    }
-    memcpy(*to, from, count * size);
-    return 0;
-}
-
-static int
-copy_device(const ml_merge *merge, const ml_device_trace *from, ml_device_trace *to)
-{
-    void *segments = NULL, *blocks = NULL, *tags = NULL;
-    void *prior_blocks = NULL, *uses = NULL;
-    ml_event *events = ml_events_copy(&from->events, from->event_count);
-    int result = events == NULL ? ML_ENOMEM : 0;
-    if (result == 0) {
-        result = copy_column(from->segments, from->segment_count, sizeof(ml_segment),
-                             &segments);
-    }
-    if (result == 0) {
-        result =
-            copy_column(from->blocks, from->block_count, sizeof(ml_block), &blocks);
-    }
-    if (result == 0) {
-        result = copy_column(from->tags, from->tag_count, sizeof(ml_tag), &tags);
-    }
-    if (result == 0) {
-        result = copy_column(from->prior_blocks, from->prior_block_count,
-                             sizeof(ml_prior_block), &prior_blocks);
-    }
-    if (result == 0) {
-        result = copy_column(from->uses, from->use_count, sizeof(ml_use), &uses);
-    }
-    uint32_t number = to->number;
-    *to = *from;
-    to->number = number;
-    to->events = (ml_events){.plain = events};
-    to->segments = segments;
-    to->blocks = blocks;
-    to->tags = tags;
-    to->prior_blocks = prior_blocks;
-    to->uses = uses;
-    if (result < 0) {
-        return result;
-    }
-    for (size_t i = 0; i < to->event_count; i++) {
-        ml_event *event = &events[i];
-        event->stack = merge->stack_of[event->stack];
-        event->origin_stack = merge->stack_of[event->origin_stack];
-        event->metadata = merge->string_of[event->metadata];
-        event->node = merge->string_of[event->node];
-        event->internal = merge->string_of[event->internal];
-        event->compiled = merge->string_of[event->compiled];
-        uint32_t forward = ml_event_forward(event);
-        event->other = forward != 0 ? merge->string_of[forward] : event->other;
-    }
-    for (size_t i = 0; i < to->segment_count; i++) {
-        to->segments[i].stack = merge->stack_of[to->segments[i].stack];
-    }
-    for (size_t i = 0; i < to->block_count; i++) {
-        to->blocks[i].stack = merge->stack_of[to->blocks[i].stack];
-    }
-    for (size_t i = 0; i < to->tag_count; i++) {
-        to->tags[i].name = merge->string_of[to->tags[i].name];
-        to->tags[i].module = merge->string_of[to->tags[i].module];
-    }
-    for (size_t i = 0; i < to->prior_block_count; i++) {
-        ml_cause *cause = &to->prior_blocks[i].cause;
-        cause->stack = 0; /* it is the block's */
-        cause->frame = merge->frame_of[cause->frame];
-        cause->until = merge->frame_of[cause->until];
-        cause->model = merge->frame_of[cause->model];
-        cause->module = merge->string_of[cause->module];
-    }
-    return 0;
-}
+/* ---- Devices ---- */
 
 /* Whether something is known of a device.  A process also lists devices that it never
  * used, with samples only. */
@@ -237,7 +151,7 @@ add_devices(ml_merge *merge, const ml_recording *from, bool numbered, ml_rank *r
         if (device != NULL) {
             device->number = numbered ? trace->number : (uint32_t)i;
             merge->place_of[i] = (int32_t)rank->device_count++;
-            result = copy_device(merge, trace, device);
+            result = ml_merge_copy_device(&merge->ids, trace, device);
         }
     }
     return result;
@@ -254,7 +168,7 @@ add_notes(const ml_merge *merge, const ml_recording *from, ml_recording *part)
     }
     for (size_t i = 0; i < from->note_count; i++) {
         ml_note note = from->notes[i];
-        note.name = merge->string_of[note.name];
+        note.name = merge->ids.string_of[note.name];
         if (note.device >= 0) {
             note.device = (size_t)note.device < from->device_count
                               ? merge->place_of[note.device]
@@ -290,7 +204,7 @@ add_annotations(ml_merge *merge, const ml_recording *from, const ml_rank *of,
             (uint64_t)device < (of != NULL ? of->device_count : from->device_count);
         int32_t place = placed ? merge->place_of[device] : 0;
         annotation.device = place > 0 ? place : 0;
-        annotation.name = merge->string_of[annotation.name];
+        annotation.name = merge->ids.string_of[annotation.name];
         int result = ml_grow((void **)&merged->annotations, &merge->annotation_capacity,
                              merged->annotation_count + 1, sizeof(annotation));
         if (result < 0) {
@@ -354,8 +268,8 @@ add_rank(ml_merge *merge, const ml_recording *whole, const ml_recording *from,
     }
     if (known != NULL) {
         to->rank = *known;
-        to->rank.host = merge->string_of[known->host];
-        to->rank.boot = merge->string_of[known->boot];
+        to->rank.host = merge->ids.string_of[known->host];
+        to->rank.boot = merge->ids.string_of[known->boot];
     }
     to->rank.first_device = to->rank.device_count = 0;
     to->rank.part = part;
@@ -401,14 +315,14 @@ take_whole(ml_merge *merge, const ml_recording *from)
         return 0;
     }
     void *settings = NULL;
-    int result =
-        copy_column(from->settings, from->setting_count, sizeof(ml_setting), &settings);
+    int result = ml_merge_copy_column(from->settings, from->setting_count,
+                                      sizeof(ml_setting), &settings);
     merged->settings = settings;
     merged->setting_count = settings != NULL ? from->setting_count : 0;
     for (size_t i = 0; i < merged->setting_count; i++) {
         ml_setting *setting = &merged->settings[i];
-        setting->key = merge->string_of[setting->key];
-        setting->text = merge->string_of[setting->text];
+        setting->key = merge->ids.string_of[setting->key];
+        setting->text = merge->ids.string_of[setting->text];
     }
     return result;
 }

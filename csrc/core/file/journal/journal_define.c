@@ -194,11 +194,11 @@ ml_journal_define(ml_journal *journal, ml_journal_lane *lane, const ml_event *ev
 {
     return define_stack(journal, lane, event->stack) &&
            define_stack(journal, lane, event->origin_stack) &&
-           define_string(journal, lane, event->metadata) &&
            define_string(journal, lane, event->node) &&
-           define_string(journal, lane, event->internal) &&
-           define_string(journal, lane, event->compiled) &&
-           define_string(journal, lane, ml_event_forward(event));
+#define XX(member) define_string(journal, lane, event->member) &&
+           ML_EVENT_TEXTS(XX)
+#undef XX
+               define_string(journal, lane, ml_event_forward(event));
 }
 
 /* ---- Off the hot path ---- */

@@ -144,8 +144,10 @@ ml_journal_defined(const ml_journal *journal, const ml_journal_lane *lane,
                    const ml_event *event)
 {
     const ml_stacks *stacks = journal->stacks;
-    return (event->metadata | event->internal | event->compiled | event->other) == 0 &&
-           event->stack < stacks->nodes.limit &&
+#define XX(member) | event->member
+    const uint32_t texts = event->other ML_EVENT_TEXTS(XX);
+#undef XX
+    return texts == 0 && event->stack < stacks->nodes.limit &&
            event->origin_stack < stacks->nodes.limit &&
            event->node < stacks->strings.limit &&
            ml_journal_has(lane->nodes, event->stack) &&

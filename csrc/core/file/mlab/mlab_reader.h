@@ -6,7 +6,7 @@
 #ifndef ML_MLAB_READER_H
 #define ML_MLAB_READER_H
 
-#include "file/snapshot/value.h"
+#include "base/read_error.h"
 #include "recording/recording.h"
 
 /* The source of the bytes.  READ returns 0, or ML_EIO if it cannot read LENGTH bytes at

@@ -5,6 +5,7 @@
 #ifndef ML_PICKLE_WRITER_H
 #define ML_PICKLE_WRITER_H
 
+#include "base/sink.h"
 #include "file/snapshot/torch_schema.h"
 #include "recording/recording.h"
 
@@ -13,9 +14,6 @@
 #define ML_PICKLE_EXTRAS ML_TORCH_SCHEMA_EXTRAS
 /* Leaves out the events of an action; not with extras. */
 #define ML_PICKLE_SKIP(action) ML_TORCH_SCHEMA_SKIP(action)
-
-/* Takes the next LENGTH bytes of the file.  0 or ML_E*, which stops the writer. */
-typedef int (*ml_sink)(void *context, const void *bytes, size_t length);
 
 /* Needs memory for a fixed buffer and for the table of shared values: 4 bytes a string,
  * frame and stack, and a column of one byte an event with extras.

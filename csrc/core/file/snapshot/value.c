@@ -2,8 +2,6 @@
  * makes a tree safe to walk. */
 #include "file/snapshot/value.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -25,20 +23,6 @@ struct ml_tree_large {
     struct ml_tree_large *next;
     ml_array *array; /* borrowed from the chunks */
 };
-
-int
-ml_read_fail(ml_read_error *error, int code, size_t offset, const char *format, ...)
-{
-    if (error != NULL) {
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(error->text, sizeof(error->text), format, arguments);
-        va_end(arguments);
-        error->code = code;
-        error->offset = offset;
-    }
-    return code;
-}
 
 void
 ml_tree_init(ml_tree *tree, size_t byte_limit)

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/read_error.h"
+
 /* No valid data nest deeper: a snapshot needs seven levels. */
 #define ML_DEPTH_MAX 64
 
@@ -71,20 +73,6 @@ typedef struct ml_tree {
     struct ml_tree_chunk *chunks;
     struct ml_tree_large *large;
 } ml_tree;
-
-/* The error in a file.  TEXT is a whole clause without the file's name. */
-typedef struct ml_read_error {
-    int code;      /* ML_E* */
-    size_t offset; /* byte of the file, where that is known */
-    char text[240];
-} ml_read_error;
-
-/* Fills ERROR, unless it is NULL, and returns CODE. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 4, 5)))
-#endif
-int
-ml_read_fail(ml_read_error *error, int code, size_t offset, const char *format, ...);
 
 void ml_tree_init(ml_tree *tree, size_t byte_limit);
 void ml_tree_fini(ml_tree *tree);

@@ -164,6 +164,92 @@ finish_loss_backward(ml_remainder_builder *b)
     return error;
 }
 
+/* How far a backward pass is. */
+typedef struct pass_back {
+    uint64_t *sizes; /* owned; of gradients, smallest first: the last ones come first */
+    size_t left;     /* of SIZES, those to come */
+    uint64_t made;   /* bytes of those that came */
+    uint64_t passed; /* bytes of the blocks that waited for it, and went */
+    bool begins;     /* with the gradient of what the forward returned */
+    bool first;      /* behind gradients that are there */
+    bool of_cast;    /* a cast's gradient is its own */
+} pass_back;
+
+/* Bytes that wait for the pass. */
+static uint64_t
+waiting_bytes(const ml_remainder *out)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < out->workload->count; i++) {
+        bool waits = ml_remainder_is_live(out, i) && out->items[i].kind == ML_REST_PASS;
+        bytes += waits ? out->workload->demands[i].bytes : 0;
+    }
+    return bytes;
+}
+
+/* How many gradients come to the function of demand I and are gone before its own. */
+static unsigned
+gradients_before(ml_remainder_builder *b, pass_back *at, size_t i)
+{
+    unsigned come = at->begins || b->much ? 1 : 0;
+    come += b->much && is_of_program(b, i) ? 1 : 0;
+    come = at->first || at->of_cast ? 0 : come;
+    come = b->squares ? LOSS_BLOCKS - 1 : come;
+    at->begins = at->first = at->of_cast = b->squares = false;
+    return come;
+}
+
+/* The gradients of parameters come as evenly as blocks go. */
+static int
+add_gradients(ml_remainder_builder *b, pass_back *at, size_t i)
+{
+    const ml_remainder *out = b->out;
+    int error = 0;
+    while (error == 0 && at->left > 0 &&
+           (double)at->made / (double)out->gradients <
+               (double)at->passed / (double)out->activations) {
+        at->made += at->sizes[--at->left];
+        error =
+            ml_remainder_add(b, at->sizes[at->left], i, false, ML_REST_GRADIENT, NULL);
+    }
+    return error;
+}
+
+/* The pass of the function that demand I waits for. */
+static int
+pass_demand(ml_remainder_builder *b, pass_back *at, size_t i)
+{
+    const ml_remainder *out = b->out;
+    if (is_in_flight(b, i)) {
+        bool goes_on = b->much || i == out->recorded;
+        at->begins = false;
+        at->first = true;
+        ml_remainder_free_at(b, i, b->now + goes_on);
+        return 0;
+    }
+    uint64_t bytes = out->workload->demands[i].bytes;
+    at->passed += bytes;
+    if (at->first && !b->much) {
+        at->first = false;
+        ml_remainder_free_at(b, i, b->now);
+        return 0;
+    }
+    unsigned come = gradients_before(b, at, i);
+    int error = 0;
+    for (unsigned j = 0; j <= come && error == 0; j++) {
+        size_t brief = 0;
+        error =
+            ml_remainder_add(b, bytes, i, out->items[i].scales, ML_REST_BRIEF, &brief);
+        if (error == 0) {
+            /* The gradient that comes is gone before the one that goes on. */
+            ml_remainder_free_at(b, brief, b->now + (j < come ? 1 : 2));
+        }
+    }
+    ml_remainder_free_at(b, i, b->now + 1);
+    b->now++;
+    return error == 0 ? add_gradients(b, at, i) : error;
+}
+
 int
 ml_remainder_backward(ml_remainder_builder *b)
 {
@@ -171,81 +257,31 @@ ml_remainder_backward(ml_remainder_builder *b)
     if (takes_workspaces(b)) {
         out->untold |= 1u << ML_UNTOLD_WORKSPACES;
     }
-    uint64_t *sizes;
-    size_t count;
     int error = finish_loss_backward(b);
+    pass_back at = {.begins = !b->casts, .of_cast = b->casts};
     if (error == 0) {
-        error = find_missing(b, &sizes, &count);
+        error = find_missing(b, &at.sizes, &at.left);
     }
     if (error < 0) {
         return error;
     }
-    uint64_t all = 0;
-    uint64_t gradients = 0;
-    size_t end = out->workload->count;
-    for (size_t i = 0; i < end; i++) {
-        bool waits = ml_remainder_is_live(out, i) && out->items[i].kind == ML_REST_PASS;
-        all += waits ? out->workload->demands[i].bytes : 0;
+    out->activations = waiting_bytes(out);
+    out->gradients = 0;
+    for (size_t i = 0; i < at.left; i++) {
+        out->gradients += at.sizes[i];
     }
-    for (size_t i = 0; i < count; i++) {
-        gradients += sizes[i];
-    }
-    out->activations = all;
-    out->gradients = gradients;
-    uint64_t passed = 0;
-    uint64_t made = 0;
-    size_t next = count;
-    /* It begins with the gradient of what the forward returned; that of a cast is its own. */
-    bool begins = !b->casts;
-    bool first = false; /* behind gradients that are there */
-    bool of_cast = b->casts;
-    for (size_t i = end; i > 0 && error == 0; i--) {
-        if (!ml_remainder_is_live(out, i - 1) ||
-            out->items[i - 1].kind != ML_REST_PASS) {
-            continue;
-        }
-        if (is_in_flight(b, i - 1)) {
-            bool goes_on = b->much || i - 1 == out->recorded;
-            begins = false;
-            first = true;
-            ml_remainder_free_at(b, i - 1, b->now + goes_on);
-            continue;
-        }
-        uint64_t bytes = out->workload->demands[i - 1].bytes;
-        passed += bytes;
-        if (first && !b->much) {
-            first = false;
-            ml_remainder_free_at(b, i - 1, b->now);
-            continue;
-        }
-        unsigned come = begins || b->much ? 1 : 0;
-        come += b->much && is_of_program(b, i - 1) ? 1 : 0;
-        come = first || of_cast ? 0 : come;
-        come = b->squares ? LOSS_BLOCKS - 1 : come;
-        begins = first = of_cast = b->squares = false;
-        for (unsigned j = 0; j <= come && error == 0; j++) {
-            size_t brief = 0;
-            error = ml_remainder_add(b, bytes, i - 1, out->items[i - 1].scales,
-                                     ML_REST_BRIEF, &brief);
-            if (error == 0) {
-                /* The gradient that comes is gone before the one that goes on. */
-                ml_remainder_free_at(b, brief, b->now + (j < come ? 1 : 2));
-            }
-        }
-        ml_remainder_free_at(b, i - 1, b->now + 1);
-        b->now++;
-        while (error == 0 && next > 0 &&
-               (double)made / (double)gradients < (double)passed / (double)all) {
-            made += sizes[--next];
-            error =
-                ml_remainder_add(b, sizes[next], i - 1, false, ML_REST_GRADIENT, NULL);
+    for (size_t i = out->workload->count; i > 0 && error == 0; i--) {
+        if (ml_remainder_is_live(out, i - 1) &&
+            out->items[i - 1].kind == ML_REST_PASS) {
+            error = pass_demand(b, &at, i - 1);
         }
     }
-    while (error == 0 && next > 0) {
-        error = ml_remainder_add(b, sizes[--next], 0, false, ML_REST_GRADIENT, NULL);
+    while (error == 0 && at.left > 0) {
+        error =
+            ml_remainder_add(b, at.sizes[--at.left], 0, false, ML_REST_GRADIENT, NULL);
     }
     b->now += 2;
-    ml_free(sizes);
+    ml_free(at.sizes);
     return error;
 }
 

@@ -6,7 +6,7 @@
 #ifndef ML_PERFETTO_H
 #define ML_PERFETTO_H
 
-#include "file/snapshot/pickle_writer.h"
+#include "base/sink.h"
 #include "recording/recording.h"
 
 /* Allocations shown for each device, the largest; the track tells how many others there

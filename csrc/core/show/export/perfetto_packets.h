@@ -5,7 +5,7 @@
 #ifndef ML_PERFETTO_PACKETS_H
 #define ML_PERFETTO_PACKETS_H
 
-#include "file/snapshot/pickle_writer.h"
+#include "base/sink.h"
 #include "show/export/protobuf_writer.h"
 
 enum ml_perfetto_event {

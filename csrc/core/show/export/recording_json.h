@@ -5,7 +5,8 @@
 #ifndef ML_RECORDING_JSON_H
 #define ML_RECORDING_JSON_H
 
-#include "file/snapshot/pickle_writer.h"
+#include "base/sink.h"
+#include "recording/recording.h"
 
 /* Version 1 has no tables: every stack is written out at each use, in a thousand times
  * the room. */

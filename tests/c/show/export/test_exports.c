@@ -1,5 +1,6 @@
 /* Texts, tables and traces of a recording: every failure of memory, and sizes beyond
  * all sums; what they say is tested in tests/export/. */
+#include "file/snapshot/pickle_writer.h"
 #include "file/snapshot/snapshot_reader.h"
 #include "ledger/replay/event_filter.h"
 #include "picture_samples.h"
