@@ -83,14 +83,6 @@ compare_passes(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* Whether COUNT passes are before SOUGHT. */
-static bool
-is_rank(const ml_categories *c, size_t count, pass sought)
-{
-    return count <= c->pass_count && (count == 0 || c->passes[count - 1] < sought) &&
-           (count == c->pass_count || c->passes[count] >= sought);
-}
-
 /* Number of passes of THREAD, and of earlier threads, that began before event AT.  Blocks are
  * asked for in the order of their births, so it is mostly that of the last one. */
 static size_t
@@ -99,7 +91,9 @@ rank(const ml_categories *c, uint16_t thread, uint64_t at)
     ml_categories *place = (ml_categories *)(uintptr_t)c;
     pass sought = pass_of(thread, at);
     size_t low = atomic_load_explicit(&place->ranked, memory_order_relaxed);
-    if (!is_rank(c, low, sought)) {
+    bool same = (low == 0 || c->passes[low - 1] < sought) &&
+                (low == c->pass_count || c->passes[low] >= sought);
+    if (!same) {
         ML_SEARCH(low, c->pass_count, c->passes[low] < sought);
         atomic_store_explicit(&place->ranked, low, memory_order_relaxed);
     }

@@ -15,7 +15,7 @@ typedef struct sites_work {
     const ml_recording *recording;
     const uint32_t *texts; /* by string id */
     const ml_analysis *analysis;
-    uint64_t *operations; /* owned; by frame id; NOT_ASKED; 0: not in a library */
+    uint64_t *operations;    /* owned; by frame id; NOT_ASKED; 0: not in a library */
     uint32_t recent[RECENT]; /* the last one found, by stack */
 } sites_work;
 
@@ -122,9 +122,8 @@ site_of(sites_work *w, const ml_cause *cause, const ml_verdict *verdict,
     }
     uint32_t *recent = &w->recent[cause->stack % RECENT];
     query asked = {w->sites, &key};
-    int result = same_key(&asked, *recent)
-                     ? 0
-                     : find_site(w->sites, &key, cause->phase, recent);
+    int result =
+        same_key(&asked, *recent) ? 0 : find_site(w->sites, &key, cause->phase, recent);
     if (result == 0) {
         *site = *recent;
         ml_site *found = &w->sites->items[*site];

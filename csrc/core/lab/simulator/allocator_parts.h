@@ -26,22 +26,23 @@ typedef struct ml_node {
     uint64_t stream;
     uint64_t addr;
     uint64_t size;
-    uint64_t counter;     /* orders free blocks of one size, before their address */
-    uint64_t requested;   /* stale on a free block, as in torch */
-    uint64_t gc_base;     /* lookups in its set when it entered it */
-    uint32_t prev, next;  /* neighbours by address in the segment */
+    uint64_t counter;    /* orders free blocks of one size, before their address */
+    uint64_t requested;  /* stale on a free block, as in torch */
+    uint64_t gc_base;    /* lookups in its set when it entered it */
+    uint32_t prev, next; /* neighbours by address in the segment */
     union {
         struct ml_set_leaf *leaf; /* borrowed; of a node in a set */
         struct {
-            uint32_t left, right; /* of deferred blocks, the previous and next deferred */
+            uint32_t left,
+                right; /* of deferred blocks, the previous and next deferred */
         };
     };
-    uint32_t pool;        /* index */
-    uint32_t uses;        /* other streams that use it; index */
-    uint32_t events;      /* stream events that its free waits for */
-    uint32_t space;       /* index of its address space; 0: a segment of its own */
-    uint8_t state;        /* enum ml_node_state */
-    uint8_t small;        /* among the small blocks of its pool */
+    uint32_t pool;   /* index */
+    uint32_t uses;   /* other streams that use it; index */
+    uint32_t events; /* stream events that its free waits for */
+    uint32_t space;  /* index of its address space; 0: a segment of its own */
+    uint8_t state;   /* enum ml_node_state */
+    uint8_t small;   /* among the small blocks of its pool */
     uint8_t mapped;
 } ml_node;
 

@@ -25,7 +25,8 @@ typedef struct ml_stream_pools {
     const ml_device_trace *trace; /* borrowed */
     /* Owned; by segment at the end, the event that made it; 0: there from the start. */
     size_t *since;
-    bool private_pools; /* a segment at the end is of another pool than the default one */
+    bool
+        private_pools; /* a segment at the end is of another pool than the default one */
 } ml_stream_pools;
 
 /* 0, or ML_ENOMEM with nothing to free. */
