@@ -52,14 +52,6 @@ compare_passes(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* Whether COUNT passes are before SOUGHT. */
-static bool
-is_rank(const ml_passes *p, size_t count, pass sought)
-{
-    return count <= p->count && (count == 0 || p->starts[count - 1] < sought) &&
-           (count == p->count || p->starts[count] >= sought);
-}
-
 /* Number of passes of THREAD, and of earlier threads, that began before event AT.  Blocks are
  * asked for in the order of their births, so it is mostly that of the last one. */
 static size_t
@@ -68,7 +60,9 @@ rank(const ml_passes *p, uint16_t thread, uint64_t at)
     ml_passes *place = (ml_passes *)(uintptr_t)p;
     pass sought = pass_of(thread, at);
     size_t low = atomic_load_explicit(&place->ranked, memory_order_relaxed);
-    if (!is_rank(p, low, sought)) {
+    bool same = (low == 0 || p->starts[low - 1] < sought) &&
+                (low == p->count || p->starts[low] >= sought);
+    if (!same) {
         ML_SEARCH(low, p->count, p->starts[low] < sought);
         atomic_store_explicit(&place->ranked, low, memory_order_relaxed);
     }

@@ -67,7 +67,7 @@ typedef struct most {
 } most;
 
 static void
-raise(most *out, const ml_lifetime *begun)
+take_most(most *out, const ml_lifetime *begun)
 {
     if (!out->found || begun->allocated > out->bytes) {
         *out = (most){true, begun->allocated, begun->birth};
@@ -85,9 +85,9 @@ find_phases(const ml_sites *sites, span in, most out[ML_PHASE_COUNT])
     for (; i < lifetimes->count && lifetimes->rows[i].start <= in.last; i++) {
         const ml_lifetime *row = &lifetimes->rows[i];
         if (row->birth != 0 && ml_lifetimes_is_first(lifetimes, i)) {
-            raise(&out[ml_causes_phase(analysis->causes, analysis->device,
-                                       row->birth - 1)],
-                  row);
+            take_most(&out[ml_causes_phase(analysis->causes, analysis->device,
+                                           row->birth - 1)],
+                      row);
         }
     }
 }
@@ -98,7 +98,7 @@ look_through(const ml_sites *sites, span in, most *out)
     for (size_t i = in.first; i < in.last; i++) {
         const ml_lifetime *begun = ml_sites_begun(sites, i);
         if (begun != NULL) {
-            raise(out, begun);
+            take_most(out, begun);
         }
     }
 }

@@ -296,7 +296,7 @@ ml_set_insert(ml_allocator *a, ml_set *set, uint32_t index)
     a->nodes[index].leaf = leaf;
 }
 
-/* Takes key AT out of LEAF.  Whether few are left. */
+/* Takes key AT out of LEAF.  Returns whether few are left. */
 static inline bool
 take_key(ml_set_leaf *leaf, size_t at)
 {
