@@ -543,8 +543,14 @@ def main():
             name, _, arguments, variables = scenario
             ranks = int(variables.get("WORLD_SIZE", size))
             first_gpu = free.get()
-            with tempfile.TemporaryDirectory() as folder:
-                found = run_scenario(arguments, variables, ranks, first_gpu, options, folder)
+            for _ in range(2):
+                with tempfile.TemporaryDirectory() as folder:
+                    found = run_scenario(
+                        arguments, variables, ranks, first_gpu, options, folder
+                    )
+                # A port was free when it was chosen, and then another's.
+                if not any("EADDRINUSE" in said for said in found["errors"]):
+                    break
             free.put(first_gpu)
             return f"{name} of {ranks}", found
 

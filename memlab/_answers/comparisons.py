@@ -68,9 +68,9 @@ class SurveyOom(SurveyPlace):
 
 class SurveyRank(TypedDict):
     """A rank of a survey, and its device with the highest peak; None for unknown values.
-    first_buckets_bytes: of DistributedDataParallel's first buckets, those that were there at
-    the peak beside others that were made anew; by chance.  growing: (file, line, function, module, "backward" or "", why there is no line), bytes a
-    step, and the first step.
+    first_buckets_bytes: of DistributedDataParallel's first buckets, those that by chance were
+    there at the peak beside others that were made anew.  growing: (file, line, function,
+    module, "backward" or "", why there is no line), bytes a step, and the first step.
     """
 
     rank: int

@@ -146,9 +146,9 @@ class SweepRow(TypedDict):
 
     vary: the setting of which the largest value was searched, up to highest; largest None:
     none fits.  The bytes are those of the fullest device (rank: its rank), None if nothing
-    fits.  total_range_bytes: total_bytes if none, or all, of the rows for experts come to a
-    rank, with the largest value; None: no rank tells others how many it sends.  price: of an hour of all GPUs; None: not given.  error: why the program failed,
-    other than by memory.
+    fits.  total_range_bytes: total_bytes if none, and if all, of the rows for experts come to
+    a rank; None: not known, or no rank tells others how many it sends.  price: of an hour of
+    all GPUs; None: not given.  error: why the program failed, other than by memory.
     """
 
     gpu: str

@@ -61,8 +61,8 @@ def _row_of(stack, rows):
     """The number of the one of ROWS, by line, that has the memory of STACK; None: none has."""
     for frame in stack["frames"]:
         for i, row in enumerate(rows):
-            place = row["file"], row["line"], row["phase"]
-            if place == (frame["filename"], frame["line"], stack["phase"]):
+            same = row["file"] == frame["filename"] and row["phase"] == stack["phase"]
+            if same and row["line"] <= frame["line"] <= max(row["line"], row["until_line"]):
                 if row["bytes"] >= stack["bytes"]:
                     return i
     return None
@@ -74,12 +74,15 @@ def _buckets(peak):
     """
     left, made = [row["bytes"] for row in peak["by_line"]], collections.Counter()
     for stack in peak["by_stack"]:
-        last = stack["frames"][0] if stack["frames"] else {"name": "", "filename": ""}
-        if last["name"] in (_FIRST, _ANEW) and last["filename"].endswith(_DDP):
-            i = _row_of(stack, peak["by_line"])
-            if i is not None:
-                left[i] -= stack["bytes"]
-                made[last["name"]] += stack["bytes"]
+        # Above it may be frames of C++.
+        frames = (each for each in stack["frames"] if each["filename"].endswith(".py"))
+        last = next(frames, None)
+        if last is None or not last["filename"].endswith(_DDP):
+            continue
+        i = _row_of(stack, peak["by_line"]) if last["name"] in (_FIRST, _ANEW) else None
+        if i is not None:
+            left[i] -= stack["bytes"]
+            made[last["name"]] += stack["bytes"]
     return made, left
 
 

@@ -152,14 +152,15 @@ def _ranks(answer):
 
 def _rows(world):
     """The table of a rank by how many rows come to it."""
-    yield "Rows that ranks send each other, as tokens for experts: how many come follows from data"
+    yield "Rows for experts that ranks send each other: how many come follows from data"
     yield f"  {'come':>6}  {'peak':>12}  {'reserved':>12}  {'in all':>12}  {'left':>12}"
     for item in world["rows"]:
         yield f"  {item['assumed']:>6}  {_sizes(item)}"
     yield (
         f"Of rank {world['rows'][0]['rank']}, if each rank has as many rows as this one, and none of all "
-        "of them come to it, as many as to each other rank, or all. In the other figures the "
-        "other ranks send as this one does."
+        "of them come to it, as many as to each other rank, or all. Where this changes from "
+        "step to step, torch may reserve more. In the other figures the other ranks send as "
+        "this one does."
     )
     if world["rows"][-1]["headroom_bytes"] < 0:
         yield "If all come to one rank, it does not fit."
