@@ -199,7 +199,7 @@ def build_wheel(python, version, torches, output):
         # Into a folder of its own: what another build left would be packed, too.
         subprocess.run(
             [own, "-W", "ignore", "setup.py", "-q", "build", "--build-lib", Path(work, "lib")]
-            + ["bdist_wheel", "-d", bare],
+            + ["bdist_wheel", "-d", bare, "-b", Path(work, "bdist")],
             check=True,
             cwd=ROOT,
             env=dict(flags, MEMLAB_TORCH="0"),

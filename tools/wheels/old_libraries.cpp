@@ -32,16 +32,39 @@ release_exception(void **held) noexcept
     end_exception(held);
 }
 
-// libstdc++ of GCC 9: a stream without an argument.
+// libstdc++ of GCC 9: a stream without an argument, of the strings of GCC 5 and of those before.
 extern "C" void open_stream(void *stream, int mode) NAMED(
     "_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
 extern "C" HIDDEN void make_stream(void *stream)
     NAMED("_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev");
+extern "C" void open_old_stream(void *stream, int mode)
+    NAMED("_ZNSt19basic_ostringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
+extern "C" HIDDEN void make_old_stream(void *stream)
+    NAMED("_ZNSt19basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev");
 
 void
 make_stream(void *stream)
 {
     open_stream(stream, 1 << 4); /* std::ios_base::out */
+}
+
+void
+make_old_stream(void *stream)
+{
+    open_old_stream(stream, 1 << 4);
+}
+
+// libstdc++ of GCC 11: what was written into a stream that is no longer needed.  A string that is
+// returned is made where the caller says, and its address is what a call gives.
+extern "C" void *copy_text(void *made, void *buffer)
+    NAMED("_ZNKSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv");
+extern "C" HIDDEN void *take_text(void *made, void *buffer)
+    NAMED("_ZNOSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv");
+
+void *
+take_text(void *made, void *buffer)
+{
+    return copy_text(made, buffer);
 }
 
 namespace std {
