@@ -54,17 +54,26 @@ make_old_stream(void *stream)
     open_old_stream(stream, 1 << 4);
 }
 
-// libstdc++ of GCC 11: what was written into a stream that is no longer needed.  A string that is
-// returned is made where the caller says, and its address is what a call gives.
-extern "C" void *copy_text(void *made, void *buffer)
+// libstdc++ of GCC 11: what was written into a stream, of one that lives on and of one that
+// ends.  A string that is returned is made where the caller says, and its address is what a
+// call gives.
+extern "C" void *read_text(void *made, const void *buffer)
     NAMED("_ZNKSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv");
+extern "C" HIDDEN void *copy_text(void *made, const void *buffer)
+    NAMED("_ZNKRSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv");
 extern "C" HIDDEN void *take_text(void *made, void *buffer)
     NAMED("_ZNOSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv");
 
 void *
+copy_text(void *made, const void *buffer)
+{
+    return read_text(made, buffer);
+}
+
+void *
 take_text(void *made, void *buffer)
 {
-    return copy_text(made, buffer);
+    return read_text(made, buffer);
 }
 
 namespace std {

@@ -141,8 +141,7 @@ struct ml_yielded {
     struct moved_tensor {
         weak_tensor tensor;
         c10::Device device;
-        /* Before the move; NULL: none. */
-        std::shared_ptr<const ml_accumulator> accumulator;
+        std::shared_ptr<const ml_accumulator> accumulator; /* before; NULL: none */
     };
 
     struct moved_storage {
