@@ -418,8 +418,10 @@ class _Answers:
     def __enter__(self):
         if self._path is None:
             return self
-        if os.path.exists(self._path):
+        if os.path.isfile(self._path):
             self._read()
+        elif os.path.exists(self._path):
+            raise Error(f"{self._path} is no regular file; give one, which need not be there yet")
         self._file = open(self._path, "a")
         return self
 
