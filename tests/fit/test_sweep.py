@@ -309,7 +309,7 @@ def test_a_changed_program_is_tried_again(program, tmp_path, monkeypatch):
 def test_tries_are_kept_in_no_device(program):
     """Some can be read for ever."""
     with pytest.raises(memlab.Error, match="/dev/zero is no regular file"):
-        swept(["l4"], ["batch=1"], answers="/dev/zero")
+        swept(["l4"], ["tp=1,2"], answers="/dev/zero")
 
 
 def test_a_file_of_other_lines_is_refused(program, tmp_path):
