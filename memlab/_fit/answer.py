@@ -91,6 +91,7 @@ class Asked:
         self.tell = tell or (lambda text: None)
         self.runs = Runs(known.name, devices, timeout, steps, SETTLED_STEPS, world)
         self.runs.tell = self.tell
+        self.tell_run = self.runs.tell_run
         self._timeout = timeout
         self._world = world
 
@@ -164,7 +165,7 @@ class Asked:
         sizes = run.ranks[rank]["told_parts"]
         found = []
         for assumed in comes:
-            self.tell(f"running rank {rank}, to which {_COMES[assumed]}")
+            self.tell_run(f"running rank {rank}, to which {_COMES[assumed]}")
             parts = f"{assumed}:{','.join(map(str, sizes))}"
             other = {**variables, "MEMLAB_PHANTOM_PARTS": parts}
             result = self.runs.again(rank, command, self._endless, other, run.ranks)
@@ -216,7 +217,7 @@ class Asked:
         draws = []
         # One that did not end in time would not do so again.
         for number in range(1, 0 if run.late else _DRAWS + 1):
-            self.tell(f"trying other workspaces of convolutions, run {number} of {_DRAWS}")
+            self.tell_run(f"trying other workspaces of convolutions, run {number} of {_DRAWS}")
             other = {**variables, "MEMLAB_PHANTOM_DRAW": str(number)}
             draw = self.runs.run(command, self._endless, other)
             if (draw.late, draw.failed, draw.ranks.keys()) == (
@@ -315,7 +316,7 @@ class Asked:
         """Replaces the figures of a run that ended early by those of a run without a
         limit, and returns that run; None: it failed.
         """
-        self.tell(
+        self.tell_run(
             "out of memory; running again with unlimited memory to measure what it needs"
         )
         try:

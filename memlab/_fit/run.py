@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 from memlab import phantom
 from memlab._errors import Error
@@ -23,6 +24,8 @@ from memlab._text import wording
 # What answers and sweeps tell of a device, in this order.
 BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
 # Time to write the recording after the request to end.
+# What is shorter is not worth to be told before.
+_TOLD_SECONDS = 2
 _GRACE_SECONDS = 30
 _TAIL_LINES = 80
 # Ranks that wait for each other take turns; after so many one goes on without the others.
@@ -182,6 +185,7 @@ class Runs:
         self._steps, self._settled = steps, settled
         self._count = 0
         self.tell = lambda text: None
+        self._took = 0.0  # seconds of the last run
 
     def __enter__(self):
         self._open = contextlib.ExitStack()
@@ -190,6 +194,11 @@ class Runs:
 
     def __exit__(self, *exception):
         self._open.close()
+
+    def tell_run(self, text):
+        """Tells TEXT of a run that begins, and how long it may take: as the one before."""
+        long = self._took >= _TOLD_SECONDS
+        self.tell(f"{text}, about {self._took:.0f} s" if long else text)
 
     def run(self, command, memory, variables=None):
         """The Result of COMMAND on devices of MEMORY bytes, with further VARIABLES."""
@@ -215,7 +224,7 @@ class Runs:
         given_up = set()
         for _ in range(_MOST_ATTEMPTS):
             kept = len(os.listdir(self._kept))
-            self.tell(f"running rank {rank} of {self._world.size:,}")
+            self.tell_run(f"running rank {rank} of {self._world.size:,}")
             ran = [*done, *given_up, rank]
             result = self._run(command, memory, variables, rank, ran)
             if result.wanted is None:
@@ -268,6 +277,7 @@ class Runs:
         # It selects among this machine's own GPUs.
         environment.pop("CUDA_VISIBLE_DEVICES", None)
         output = os.path.join(folder, "output")
+        began = time.monotonic()
         with open(output, "wb") as file:
             process = subprocess.Popen(
                 words,
@@ -278,6 +288,7 @@ class Runs:
                 start_new_session=True,
             )
             late = self._wait(process)
+        self._took = time.monotonic() - began
         ranks, recordings = {}, {}
         for name in os.listdir(folder):
             match = re.fullmatch(r"rank(\d+)\.json", name)

@@ -105,7 +105,7 @@ def search(asked, words, vary):
     failed = {}  # value -> why
 
     def fits(value):
-        asked.tell(f"trying {vary.name}={value}")
+        asked.tell_run(f"trying {vary.name}={value}")
         changed, variables = put(words, vary.name, value)
         command = Command(changed)
         try:

@@ -337,7 +337,7 @@ class Tries:
     def __init__(self, limit, peak=lambda value: value, fails_from=99):
         self.limit, self.peak, self.told = limit, peak, []
         self.fails_from = fails_from
-        self.tell = self.told.append
+        self.tell = self.tell_run = self.told.append
 
     def try_out(self, command, variables):
         value = int(variables["N"])
