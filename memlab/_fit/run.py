@@ -23,9 +23,9 @@ from memlab._text import wording
 
 # What answers and sweeps tell of a device, in this order.
 BYTES = ("allocated_peak_bytes", "reserved_peak_bytes", "total_bytes")
-# Time to write the recording after the request to end.
-# What is shorter is not worth to be told before.
+# How long a run may take is told from this many seconds on.
 _TOLD_SECONDS = 2
+# Time to write the recording after the request to end.
 _GRACE_SECONDS = 30
 _TAIL_LINES = 80
 # Ranks that wait for each other take turns; after so many one goes on without the others.
