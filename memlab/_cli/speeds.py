@@ -69,8 +69,10 @@ class Reading:
         self._times = _READINGS.get(command, 0)
         self._size, self._count, self._clock = size, count, clock
         self._began = self._grew = clock()
-        self._before, self._read = count(), 0
-        self._over = self._before is None or not self._times or size < _LEAST
+        # Where nothing will be told, nothing is looked at.
+        told = self._times and size >= _LEAST
+        self._before, self._read = count() if told else None, 0
+        self._over = self._before is None
 
     def wait(self) -> float:
         """Looks at how much was read; returns the seconds to the next look."""
