@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a struct or table below changes in a way old readers cannot take. */
-#define ML_ABI_VERSION 14u
+#define ML_ABI_VERSION 15u
 
 /* A list whose numbers are in files has entries XX(name, number, text): the number
  * stands where a reader looks, and moving a line changes none.  Its count is 0

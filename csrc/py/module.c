@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "core/base/system/spill.h"
 #include "core/file/snapshot/unpickle.h"
 #include "core/record/recorder.h"
 #include "dicts/columns.h"
@@ -299,6 +300,7 @@ core_exec(PyObject *module)
         state->watched_modules == NULL) {
         return -1;
     }
+    ml_spill_begin();
     if (ml_recorder_init(ml_frames_capture) < 0) {
         PyErr_NoMemory();
         return -1;

@@ -140,12 +140,12 @@ typedef struct ml_storages {
     uint32_t version; /* ML_ABI_VERSION */
     /* Waits for all work on the devices that have torch's memory, without the GIL. */
     int (*synchronize)(void);
-    /* With the GIL: copies the memory of OBJECTS to the host and turns them into CPU
-     * tensors.  This includes gradients, tensors saved by autograd and the like.  The
-     * caller frees *OUT; *BYTES is the memory that torch's allocator got back.  On
-     * failure nothing changes. */
-    int (*yield)(const ml_objects *objects, ml_yielded **out, uint64_t *bytes,
-                 ml_left *left);
+    /* With the GIL: copies the memory of OBJECTS to the host, of which HOST_LEFT bytes can
+     * be taken (UINT64_MAX: unknown), and turns them into CPU tensors.  This includes
+     * gradients, tensors saved by autograd and the like.  The caller frees *OUT; *BYTES is
+     * the memory that torch's allocator got back.  On failure nothing changes. */
+    int (*yield)(const ml_objects *objects, uint64_t host_left, ml_yielded **out,
+                 uint64_t *bytes, ml_left *left);
     /* Gives the unused memory of torch's allocator back to the driver, without the
      * GIL. */
     int (*empty_cache)(void);

@@ -41,7 +41,6 @@ _SOURCES = (
     "sources/torchscript.cpp",
 )
 _CUDA_SOURCES = (
-    "objects/host_room.cpp",
     "objects/reach.cpp",
     "objects/saved.cpp",
     "objects/storages.cpp",
@@ -64,7 +63,6 @@ _OWN_OBJECT = "tracker.cpp"
 _HEADERS = (
     "bridge.h",
     "objects/graph.h",
-    "objects/host_room.h",
     "objects/objects.h",
     "objects/reach.h",
     "objects/saved.h",

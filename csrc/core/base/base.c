@@ -14,25 +14,39 @@ libc_realloc(void *pointer, size_t bytes)
     return realloc(pointer, bytes);
 }
 
-static ml_realloc_hook realloc_hook = libc_realloc;
+/* Fresh pages from the system are zeros: memory use follows the written pages. */
+static void *
+libc_zeroed(size_t bytes)
+{
+    return calloc(1, bytes);
+}
+
+static ml_memory memory = {libc_realloc, libc_zeroed};
+
+void
+ml_set_memory(const ml_memory *from)
+{
+    memory = from != NULL ? *from : (ml_memory){libc_realloc, libc_zeroed};
+}
 
 void
 ml_set_realloc(ml_realloc_hook hook)
 {
-    realloc_hook = hook != NULL ? hook : libc_realloc;
+    const ml_memory hooked = {.realloc = hook};
+    ml_set_memory(hook != NULL ? &hooked : NULL);
 }
 
 void *
 ml_realloc(void *pointer, size_t bytes)
 {
-    return realloc_hook(pointer, bytes);
+    return memory.realloc(pointer, bytes);
 }
 
 void *
 ml_alloc(size_t bytes)
 {
     /* Zero bytes would free: an empty array still needs an address of its own. */
-    return realloc_hook(NULL, bytes != 0 ? bytes : 1);
+    return memory.realloc(NULL, bytes != 0 ? bytes : 1);
 }
 
 void *
@@ -42,10 +56,8 @@ ml_alloc_zeroed(size_t count, size_t size)
         return NULL;
     }
     size_t bytes = count * size;
-    if (realloc_hook == libc_realloc) {
-        /* Fresh pages from the system are zeros: memory use follows the written
-         * pages. */
-        return calloc(1, bytes != 0 ? bytes : 1);
+    if (memory.zeroed != NULL) {
+        return memory.zeroed(bytes != 0 ? bytes : 1);
     }
     void *pointer = ml_alloc(bytes);
     if (pointer != NULL) {
@@ -58,7 +70,7 @@ void
 ml_free(void *pointer)
 {
     if (pointer != NULL) {
-        realloc_hook(pointer, 0);
+        memory.realloc(pointer, 0);
     }
 }
 

@@ -13,7 +13,14 @@
 
 /* Grow, shrink and free in one: BYTES 0 frees.  NULL on failure, POINTER then stays. */
 typedef void *(*ml_realloc_hook)(void *pointer, size_t bytes);
-/* For tests: NULL restores the C library's.  Not thread-safe. */
+typedef struct ml_memory {
+    ml_realloc_hook realloc;
+    void *(*zeroed)(size_t bytes); /* not 0; NULL: by REALLOC */
+} ml_memory;
+/* Where all memory comes from; what there is already must be known to it.  NULL: the C
+ * library.  Not thread-safe. */
+void ml_set_memory(const ml_memory *memory);
+/* For tests: one without a function of its own for zeros.  NULL: the C library. */
 void ml_set_realloc(ml_realloc_hook hook);
 
 void *ml_alloc(size_t bytes);                     /* uninitialised */

@@ -11,6 +11,10 @@ _Static_assert((2 ML_EVENT_MEMBERS(XX) + 7) / 8 * 8 == sizeof(ml_event),
 
 #define TAIL sizeof(uint64_t)
 
+_Static_assert(sizeof(ml_event_chunk) + ML_EVENTS_CHUNK * sizeof(ml_event) + TAIL <=
+                   ML_EVENT_CHUNK_MOST,
+               "a chunk has no room");
+
 /* ---- A chunk ---- */
 
 /* Sets TO, an expression in I, to the COUNT values of COLUMN: two at once where a word has
@@ -112,43 +116,41 @@ differences(const ml_event *events, size_t count)
     return result;
 }
 
-/* Takes what FILLED bytes of BYTES hold as those of a new chunk of COUNT events; NULL: no
- * memory. */
+/* Keeps CHUNK, of COUNT events, whose columns have FILLED bytes, in EVENTS' last slab. */
 static ml_event_chunk *
-chunk_of(size_t count, const ml_event_column_bits *columns, const uint8_t *bytes,
-         size_t filled)
+keep_chunk(const ml_events *events, ml_event_chunk *chunk, size_t count, size_t filled)
 {
-    ml_event_chunk *chunk = ml_alloc(sizeof(*chunk) + filled + TAIL);
-    if (chunk == NULL) {
-        return NULL;
-    }
-    chunk->count = count;
     for (unsigned k = 0; k < ML_EVENT_MEMBER_COUNT; k++) {
-        chunk->columns[k] = columns[k];
-        if (columns[k].bits == 0) {
+        /* The one bit of a constant is that of a zero. */
+        if (chunk->columns[k].bits == 0) {
             chunk->columns[k].at = (uint32_t)filled;
         }
     }
-    memcpy(chunk->bytes, bytes, filled);
     memset(chunk->bytes + filled, 0, TAIL);
+    chunk->slab = events->slab;
+    chunk->count = count;
+    ml_event_slab_keep(events->slab, sizeof(*chunk) + filled + TAIL);
     return chunk;
 }
 
-/* A new chunk of COUNT events, with the MEMBERS of EVENTS and all others of FROM, which may
- * be NULL where there are none; NULL: no memory. */
+/* A new chunk in ALL of COUNT events, with the MEMBERS of EVENTS and all others of FROM,
+ * which may be NULL where there are none; NULL: no memory. */
 static ml_event_chunk *
-new_chunk(const ml_event *events, size_t count, uint32_t members,
+new_chunk(ml_events *all, const ml_event *events, size_t count, uint32_t members,
           const ml_event_chunk *from)
 {
+    ml_event_chunk *chunk = ml_event_slab_room(&all->slab);
+    if (chunk == NULL) {
+        return NULL;
+    }
     uint64_t values[ML_EVENTS_CHUNK];
-    ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
-    uint8_t bytes[ML_EVENTS_CHUNK * sizeof(ml_event) + TAIL];
+    uint8_t *bytes = chunk->bytes;
     size_t filled = 0;
     ml_event differ = differences(events, count);
 #define XX(name, member, type) \
     { \
         const unsigned number = ML_EVENT_MEMBER_##name; \
-        ml_event_column_bits *column = &columns[number]; \
+        ml_event_column_bits *column = &chunk->columns[number]; \
         if ((members >> number & 1u) == 0) { \
             *column = from->columns[number]; \
             memcpy(bytes + filled, from->bytes + column->at, \
@@ -175,7 +177,7 @@ new_chunk(const ml_event *events, size_t count, uint32_t members,
     }
     ML_EVENT_MEMBERS(XX)
 #undef XX
-    return chunk_of(count, columns, bytes, filled);
+    return keep_chunk(all, chunk, count, filled);
 }
 
 /* Sets CHUNK's MEMBER to VALUES, which are OF that extent, in the bits that it has.  False:
@@ -197,28 +199,33 @@ overwrite_column(ml_event_chunk *chunk, unsigned member, const uint64_t *values,
     return true;
 }
 
-/* That of CHUNK with VALUES as its MEMBER, which are OF that extent; NULL: no memory. */
+/* That of CHUNK with VALUES as its MEMBER, which are OF that extent, in EVENTS; NULL: no
+ * memory. */
 static ml_event_chunk *
-with_column(const ml_event_chunk *chunk, unsigned member, const uint64_t *values,
-            extent of)
+with_column(ml_events *events, const ml_event_chunk *chunk, unsigned member,
+            const uint64_t *values, extent of)
 {
+    ml_event_chunk *made = ml_event_slab_room(&events->slab);
+    if (made == NULL) {
+        return NULL;
+    }
     size_t count = chunk->count;
-    ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
-    uint8_t bytes[ML_EVENTS_CHUNK * sizeof(ml_event) + TAIL];
+    uint8_t *bytes = made->bytes;
     size_t filled = 0;
     for (unsigned k = 0; k < ML_EVENT_MEMBER_COUNT; k++) {
-        columns[k] = chunk->columns[k];
+        ml_event_column_bits column = chunk->columns[k];
         if (k == member) {
-            columns[k] = pack_values(values, count, of, bytes + filled);
+            column = pack_values(values, count, of, bytes + filled);
         }
         else {
-            memcpy(bytes + filled, chunk->bytes + columns[k].at,
-                   ml_event_column_bytes(&columns[k], count));
+            memcpy(bytes + filled, chunk->bytes + column.at,
+                   ml_event_column_bytes(&column, count));
         }
-        columns[k].at = (uint32_t)filled;
-        filled += ml_event_column_bytes(&columns[k], count);
+        column.at = (uint32_t)filled;
+        made->columns[k] = column;
+        filled += ml_event_column_bytes(&column, count);
     }
-    return chunk_of(count, columns, bytes, filled);
+    return keep_chunk(events, made, count, filled);
 }
 
 static int
@@ -228,7 +235,7 @@ add_chunk(ml_events *events, const ml_event *from, size_t count)
                 events->chunk_count + 1, sizeof(*events->chunks)) < 0) {
         return ML_ENOMEM;
     }
-    ml_event_chunk *chunk = new_chunk(from, count, ML_EVENT_ALL, NULL);
+    ml_event_chunk *chunk = new_chunk(events, from, count, ML_EVENT_ALL, NULL);
     if (chunk == NULL) {
         return ML_ENOMEM;
     }
@@ -240,10 +247,12 @@ static void
 drop_chunks(ml_events *events)
 {
     for (size_t i = 0; i < events->chunk_count; i++) {
-        ml_free(events->chunks[i]);
+        ml_event_slab_leave(events->chunks[i]->slab);
     }
     ml_free(events->chunks);
+    ml_event_slab_leave(events->slab);
     events->chunks = NULL;
+    events->slab = NULL;
     events->chunk_count = events->chunk_capacity = 0;
 }
 
@@ -425,11 +434,11 @@ ml_events_set_column(ml_events *events, size_t count, size_t first, unsigned mem
     if (overwrite_column(*at, member, values, of)) {
         return 0;
     }
-    ml_event_chunk *chunk = with_column(*at, member, values, of);
+    ml_event_chunk *chunk = with_column(events, *at, member, values, of);
     if (chunk == NULL) {
         return ML_ENOMEM;
     }
-    ml_free(*at);
+    ml_event_slab_leave((*at)->slab);
     *at = chunk;
     return 0;
 }
@@ -474,14 +483,14 @@ put_back(ml_event_editor *editor)
         return;
     }
     editor->changed = false;
-    ml_event_chunk *chunk =
-        new_chunk(cursor->window, cursor->count, editor->changes, cursor->chunk);
+    ml_event_chunk *chunk = new_chunk(editor->events, cursor->window, cursor->count,
+                                      editor->changes, cursor->chunk);
     if (chunk == NULL) {
         editor->error = ML_ENOMEM;
     }
     else {
         ml_event_chunk **at = &editor->events->chunks[cursor->first / ML_EVENTS_CHUNK];
-        ml_free(*at);
+        ml_event_slab_leave((*at)->slab);
         *at = chunk;
     }
     cursor->chunk = chunk;

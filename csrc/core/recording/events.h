@@ -12,6 +12,7 @@
 
 #include "memlab.h"
 #include "recording/event_column.h"
+#include "recording/event_slab.h"
 
 enum ml_event_member {
 #define XX(name, member, type) ML_EVENT_MEMBER_##name,
@@ -33,7 +34,8 @@ enum ml_event_member {
 #define ML_EVENTS_CHUNK 256u
 
 typedef struct ml_event_chunk {
-    size_t count; /* number of its events: ML_EVENTS_CHUNK except in the last */
+    ml_event_slab *slab; /* where it lies */
+    size_t count;        /* number of its events: ML_EVENTS_CHUNK except in the last */
     ml_event_column_bits columns[ML_EVENT_MEMBER_COUNT];
     uint8_t bytes[]; /* the columns' bits, then 8 zero bytes */
 } ml_event_chunk;
@@ -44,6 +46,7 @@ typedef struct ml_events {
     ml_event_chunk **chunks; /* owned, as are they */
     size_t chunk_count;
     size_t chunk_capacity;
+    ml_event_slab *slab; /* the last, in which there may be room; with CHUNKS */
 } ml_events;
 
 /* Frees PLAIN too. */

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "base/system/host_memory.h"
 #include "lend/courtesy.h"
 #include "objects/collector.h"
 #include "torch/bridge.h"
@@ -77,7 +78,8 @@ move_to_host(courtesy *self, PyTypeObject *tensor_type, PyTypeObject *storage_ty
     }
     size_t tensors = sort_out(found, storage_type, objects);
     ml_objects all = {objects, tensors, objects + tensors, count - tensors};
-    int result = self->storages->yield(&all, &self->yielded, &self->bytes, &self->left);
+    int result = self->storages->yield(&all, ml_host_memory_left(), &self->yielded,
+                                       &self->bytes, &self->left);
     PyMem_Free(objects);
     Py_DECREF(found);
     if (result < 0) {

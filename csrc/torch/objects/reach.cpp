@@ -257,3 +257,13 @@ ml_reach::moves(const at::TensorBase &tensor)
     TensorImpl *impl = tensor.unsafeGetTensorImpl();
     return (is_sparse(tensor) || ml_tensor_fields::storage(*impl)) && !stays(tensor);
 }
+
+size_t
+ml_reach::moving_bytes() const
+{
+    size_t bytes = 0;
+    for (const ml_found_storage &storage : storages) {
+        bytes += storage.what == ml_fate::moves ? storage.cuda->nbytes() : 0;
+    }
+    return bytes;
+}

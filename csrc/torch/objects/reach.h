@@ -58,6 +58,8 @@ class ml_reach {
     ml_found_storage *storage_of(c10::TensorImpl &tensor);
     /* Whether TENSOR becomes a CPU tensor; all storages are decided. */
     bool moves(const at::TensorBase &tensor);
+    /* Of all storages that move, once they are decided. */
+    size_t moving_bytes() const;
 
   private:
     void find_blocks();

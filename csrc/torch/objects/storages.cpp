@@ -33,7 +33,6 @@
 #include "objects/saved.h"
 #include "objects/tensor_fields.h"
 #include "objects/transfer.h"
-#include "objects/host_room.h"
 
 namespace {
 
@@ -213,16 +212,15 @@ make_host(ml_found_storage &storage, host_room &room)
 }
 
 void
-copy_to_host(ml_reach &found)
+copy_to_host(ml_reach &found, uint64_t host_left)
 {
     std::vector<ml_stretch> stretches;
-    size_t total = 0;
-    for (const ml_found_storage &storage : found.storages) {
-        if (storage.what == ml_fate::moves) {
-            total += storage.cuda->nbytes();
-        }
+    const size_t total = found.moving_bytes();
+    if (total > host_left) {
+        throw std::runtime_error("the host has " + std::to_string(host_left) +
+                                 " bytes of memory left and " + std::to_string(total) +
+                                 " are needed");
     }
-    ml_host_room_check(total);
     host_room room;
     for (ml_found_storage &storage : found.storages) {
         if (storage.what == ml_fate::stays) {
@@ -374,7 +372,7 @@ find_all(const ml_objects *objects, ml_reach &found)
 }
 
 int
-yield(const ml_objects *objects, ml_yielded **out, uint64_t *bytes,
+yield(const ml_objects *objects, uint64_t host_left, ml_yielded **out, uint64_t *bytes,
       ml_left *left) noexcept
 {
     return guarded(
@@ -385,7 +383,7 @@ yield(const ml_objects *objects, ml_yielded **out, uint64_t *bytes,
             find_all(objects, found);
             wait_for_devices();
             found.decide(staying);
-            copy_to_host(found);
+            copy_to_host(found, host_left);
             plan made = make_plan(found);
             commit_to_host(found, made);
             *bytes = made.yielded->bytes;

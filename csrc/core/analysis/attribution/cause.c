@@ -213,7 +213,9 @@ follow_events(walk *w, size_t device)
             line->allocates[event->autograd_thread] |= !backward;
             error = marked ? 0 : follow_step(w, line, i, phase);
         }
-        ml_forward_index_add(&causes->forwards, device, i, event);
+        if (error == 0) {
+            error = ml_forward_index_add(&causes->forwards, device, i, event);
+        }
     }
     return error;
 }

@@ -125,7 +125,7 @@ order_of(const ml_recording *recording, size_t device, size_t index)
 }
 
 /* If EVENT saw a counter. */
-static void
+static int
 take_sample(ml_forward_index *forwards, size_t device, size_t index,
             const ml_event *event)
 {
@@ -134,7 +134,11 @@ take_sample(ml_forward_index *forwards, size_t device, size_t index,
     uint16_t thread = backward ? event->next_thread : event->autograd_thread;
     if (thread == 0 ||
         !(alloc || (forwards->frees && ml_action_frees_block(event->action)))) {
-        return;
+        return 0;
+    }
+    if (ml_grow((void **)&forwards->samples, &forwards->sample_capacity,
+                forwards->sample_count + 1, sizeof(ml_forward_sample)) < 0) {
+        return ML_ENOMEM;
     }
     ml_forward_sample *sample = &forwards->samples[forwards->sample_count++];
     *sample = (ml_forward_sample){.next = backward ? event->next : event->sequence,
@@ -147,6 +151,7 @@ take_sample(ml_forward_index *forwards, size_t device, size_t index,
         sample->node = event->node;
         sample->node_thread = event->autograd_thread;
     }
+    return 0;
 }
 
 /* ---- Types of nodes ---- */
@@ -410,14 +415,8 @@ ml_forward_index_init(ml_forward_index *forwards, const ml_recording *recording,
                       const ml_stack_facts *facts)
 {
     *forwards = (ml_forward_index){.recording = recording, .facts = facts};
-    size_t total = 0;
-    for (size_t d = 0; d < recording->device_count; d++) {
-        total += recording->devices[d].event_count;
-    }
-    forwards->samples = ml_alloc_zeroed(total + 1, sizeof(ml_forward_sample));
     forwards->kinds = ml_alloc_zeroed(recording->string_count, 1);
-    if (forwards->samples == NULL || forwards->kinds == NULL) {
-        ml_forward_index_fini(forwards);
+    if (forwards->kinds == NULL) {
         return ML_ENOMEM;
     }
     find_kind(forwards, 0);
@@ -430,19 +429,21 @@ ml_forward_index_begin(ml_forward_index *forwards, size_t device)
     return frees_tell(&forwards->recording->devices[device], &forwards->frees);
 }
 
-void
+int
 ml_forward_index_take(ml_forward_index *forwards, size_t device, size_t index,
                       const ml_event *event)
 {
     find_kind(forwards, event->node);
-    take_sample(forwards, device, index, event);
+    return take_sample(forwards, device, index, event);
 }
 
 void
 ml_forward_index_end(ml_forward_index *forwards)
 {
-    qsort(forwards->samples, forwards->sample_count, sizeof(ml_forward_sample),
-          compare_samples);
+    if (forwards->sample_count > 0) {
+        qsort(forwards->samples, forwards->sample_count, sizeof(ml_forward_sample),
+              compare_samples);
+    }
 }
 
 void

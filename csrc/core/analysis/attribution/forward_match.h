@@ -26,6 +26,7 @@ typedef struct ml_forward_index {
     const ml_stack_facts *facts;   /* borrowed */
     ml_forward_sample *samples;    /* owned; by thread, number and time */
     size_t sample_count;
+    size_t sample_capacity;
     uint8_t *kinds; /* owned; by string id of a node's type: what its forward does */
     bool frees;     /* those of the device whose events are added tell, too */
 } ml_forward_index;
@@ -52,15 +53,15 @@ int ml_forward_index_init(ml_forward_index *forwards, const ml_recording *record
                           const ml_stack_facts *facts);
 int ml_forward_index_begin(ml_forward_index *forwards, size_t device);
 /* Reads the ML_FORWARD_INDEX_MEMBERS of EVENT. */
-void ml_forward_index_take(ml_forward_index *forwards, size_t device, size_t index,
-                           const ml_event *event);
-static inline void
+int ml_forward_index_take(ml_forward_index *forwards, size_t device, size_t index,
+                          const ml_event *event);
+static inline int
 ml_forward_index_add(ml_forward_index *forwards, size_t device, size_t index,
                      const ml_event *event)
 {
-    if ((event->node | event->autograd_thread | event->next_thread) != 0) {
-        ml_forward_index_take(forwards, device, index, event);
-    }
+    return (event->node | event->autograd_thread | event->next_thread) != 0
+               ? ml_forward_index_take(forwards, device, index, event)
+               : 0;
 }
 void ml_forward_index_end(ml_forward_index *forwards);
 void ml_forward_index_fini(ml_forward_index *forwards);
