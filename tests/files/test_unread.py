@@ -156,6 +156,30 @@ def test_every_command_reads_it_and_says_what_it_lacks(tmp_path):
     assert b'"unread":{"frame.line":1}' in page.read_bytes()
 
 
+def test_what_a_newer_memlab_adds_is_told_and_kept(tmp_path):
+    """Its keys are skipped, at each depth; all else reads as before."""
+    snapshot = pickle.loads(memlab_recording(tmp_path))
+    before = read(snapshot)
+    assert before.unread == {}
+    snapshot["memlab"]["lists"] = [1, 2, 3]
+    snapshot["memlab"]["devices"][1]["lists"] = {"a": [1], "b": [2]}
+    path = tmp_path / "newer.pickle"
+    path.write_bytes(pickle.dumps(snapshot))
+    said = (
+        "The file has 2 values that could not be read, taken as unknown: memlab.newer 2; "
+        "a newer memlab may read memlab.newer."
+    )
+    assert said in " ".join(memlab_says("report", path).stdout.split())
+    assert said in memlab_says("explain", path).stderr
+    recording = load.read_recording(path, True)
+    assert recording.unread == {"memlab.newer": 2}
+    assert recording.to_dict() == before.to_dict()
+    assert recording.peak(1) == before.peak(1)
+    recording.write_pickle(tmp_path / "again.pickle", True)
+    again = load.read_recording(tmp_path / "again.pickle", True)
+    assert again.unread == recording.unread
+
+
 # ---- One bad value ----
 
 STRANGE = [

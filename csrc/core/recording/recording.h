@@ -347,7 +347,9 @@ typedef struct ml_rank {
     XX(MEMLAB_MODULE, "memlab.module", NONE, 0) \
     XX(MEMLAB_NOTE, "memlab.note", NONE, 0) \
     XX(MEMLAB_RANK, "memlab.rank", NONE, 0) \
-    XX(MEMLAB_CODE, "memlab.code", NONE, 0)
+    XX(MEMLAB_CODE, "memlab.code", NONE, 0) \
+    /* Keys, kinds and categories there that this memlab does not know. */ \
+    XX(MEMLAB_NEWER, "memlab.newer", NONE, 0)
 
 enum ml_unread {
 #define XX(name, text, owner, everywhere) ML_UNREAD_##name,
