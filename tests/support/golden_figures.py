@@ -92,7 +92,9 @@ def of(recording, folder):
         "devices": [
             device(recording, number, plain)
             for number in range(recording.device_count)
-            if plain["device_traces"][number] or recording.peak(number)["peak"]["event"]
+            if plain["device_traces"][number]
+            or recording.peak(number)["peak"]["event"]
+            or any(segment["device"] == number for segment in plain["segments"])
         ],
     }  # fmt: skip
 
