@@ -49,8 +49,11 @@ def device(recording, number, plain):
         if segment["device"] == number
         for block in segment["blocks"]
     ]
+    events = plain["device_traces"][number]
+    forwards = counted(e["forward_frames"][-1] for e in events if "forward_frames" in e)
     return {
-        "actions": counted(event["action"] for event in plain["device_traces"][number]),
+        **({"forwards": forwards} if forwards else {}),
+        "actions": counted(event["action"] for event in events),
         "flags": counted(known.get("flags", "")),
         "blocks": counted(block["state"] for block in blocks),
         "block_bytes": sum(block["size"] for block in blocks),

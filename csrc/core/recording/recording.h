@@ -294,6 +294,9 @@ typedef struct ml_rank {
     XX(DEVICE_TRACES, "device_traces", NONE, 0) \
     XX(ALLOCATOR_SETTINGS, "allocator_settings", NONE, 0) \
     XX(EXTERNAL_ANNOTATIONS, "external_annotations", NONE, 0) \
+    /* The host's pinned memory: recordings are of devices. */ \
+    XX(HOST_SEGMENTS, "host_segments", NONE, 0) \
+    XX(HOST_TRACES, "host_traces", NONE, 0) \
     XX(SEGMENT, "segment", NONE, 0) \
     XX(SEGMENT_DEVICE, "segment.device", SEGMENT, 1) \
     XX(SEGMENT_ADDRESS, "segment.address", SEGMENT, 2) \
