@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from memlab import _core
 from memlab._errors import Error
-from memlab._export.tables import TABLES, TEXTS, Tables, arrow_tables, package
+from memlab._export.recording_tables import TABLES, TEXTS, Tables, arrow_tables, package
 from memlab._version import __version__
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ import tempfile
 
 from memlab import _core
 from memlab._errors import Error
-from memlab._export import tables
+from memlab._export import recording_tables
 from memlab._files import download, merged, names, store
 
 TYPE_CHECKING = False
@@ -120,7 +120,7 @@ def _rows(pa, recording, rank, device, labels):
     import pyarrow.compute as pc
 
     index, number = device["device"], device["number"]
-    [steps] = tables.arrow_tables(pa, recording, index, "steps")
+    [steps] = recording_tables.arrow_tables(pa, recording, index, "steps")
     # A category without memory has no row, but each step has one.
     empty = pc.and_(
         pc.equal(steps["allocated"], 0),
@@ -166,7 +166,7 @@ def export(
     Raises ValueError for a run's or label's name, memlab.Error without pyarrow, for a
     recording without steps, and as write() does.
     """
-    pa = tables.package("pyarrow", f"{folder}: writing Parquet")
+    pa = recording_tables.package("pyarrow", f"{folder}: writing Parquet")
     run, labels = check_run(run), check_labels(labels)
     written = []
     for rank in merged.ranks_of(recording):

@@ -7,7 +7,7 @@ import functools
 import itertools
 
 from memlab import _core
-from memlab._export import tables as _tables
+from memlab._export import recording_tables as _tables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

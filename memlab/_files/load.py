@@ -145,7 +145,11 @@ def unread_notes(recording):
     if count:
         said = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
         values = "value that" if count == 1 else "values that"
-        yield f"The file has {count} {values} could not be read, taken as unknown: {said}."
+        newer = "; a newer memlab may read memlab.newer" if "memlab.newer" in kinds else ""
+        yield (
+            f"The file has {count} {values} could not be read, taken as unknown: "
+            f"{said}{newer}."
+        )
 
 
 def _told(recording, name):

@@ -14,7 +14,7 @@ import socket
 import sys
 
 from memlab._errors import Error
-from memlab._export.tables import package
+from memlab._export.recording_tables import package
 from memlab._version import __version__
 
 # Further workers that a try gets if its worker is lost.

@@ -9,7 +9,7 @@ from html import escape
 
 from memlab._errors import Error
 from memlab._export import export
-from memlab._export.tables import package
+from memlab._export.recording_tables import package
 from memlab._fit import text
 from memlab._text import plain_page, wording
 

@@ -230,7 +230,7 @@ class _Fleet:
     _ROWS = 1024
 
     def __init__(self, folder, run, labels):
-        from memlab._export import fleet, tables
+        from memlab._export import fleet, recording_tables
         from memlab._files import download
 
         self._folder = os.path.abspath(os.fsdecode(folder))
@@ -239,7 +239,7 @@ class _Fleet:
                 f"fleet must be a folder here, not {os.fsdecode(folder)!r}: an upload would "
                 "hold up the training; `memlab export` takes a URI"
             )
-        self._pa = tables.package("pyarrow", f"{self._folder}: writing Parquet")
+        self._pa = recording_tables.package("pyarrow", f"{self._folder}: writing Parquet")
         if run is None:
             now = datetime.datetime.now(datetime.timezone.utc)
             run = os.environ.get("TORCHELASTIC_RUN_ID", "run") + now.strftime("-%Y%m%dT%H%M")

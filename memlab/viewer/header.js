@@ -54,8 +54,9 @@ const memlabHeader = (() => {
     const kinds = Object.entries(unread);
     const count = kinds.reduce((sum, [, n]) => sum + n, 0);
     const said = kinds.map(([name, n]) => `${name} ${n}`).join(", ");
+    const newer = "memlab.newer" in unread ? "; a newer memlab may read memlab.newer" : "";
     return count === 0 ? [] : [`The file has ${plural(count, "value")} that could not be `
-      + `read, taken as unknown: ${said}.`];
+      + `read, taken as unknown: ${said}${newer}.`];
   }
 
   /* Sentences about what is not as it should be, or not exact. */

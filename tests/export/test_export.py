@@ -16,7 +16,7 @@ from segments import BASE, HOSTILE, event, frame
 from memlab import _core
 from memlab._cli import main
 from memlab._errors import Error
-from memlab._export import export, tables
+from memlab._export import export, recording_tables
 
 DATA = Path(__file__).parents[1] / "data"
 REAL = ("gpt2_oom.pickle.gz", "streams_expandable.pickle.gz")
@@ -144,7 +144,7 @@ def test_a_writer_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     def fail(*args):
         raise MemoryError
 
-    monkeypatch.setattr(tables.Tables, "rows", fail)
+    monkeypatch.setattr(recording_tables.Tables, "rows", fail)
     with pytest.raises(MemoryError):
         export.convert(small(), str(path))
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["x.csv"]

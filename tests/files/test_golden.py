@@ -270,6 +270,71 @@ def test_a_chunk_goes_on_from_a_state(tmp_path):
     assert [ord(each) - 0x40 & 33 for each in flags] == [32, 33]
 
 
+def kept():
+    """A file that dropped its first ten events, and its first two steps, at start 2."""
+    definitions = [
+        by_hand.string(1, "train"),
+        by_hand.string(2, "train.py"),
+        by_hand.code(1, 1, 2, 10),
+        by_hand.stack(1, 0, 1, 11),
+        by_hand.stack(2, 0, 1, 12),
+    ]
+    memory = [
+        by_hand.clock(0, 10**18),
+        by_hand.clock(10**6, 10**18 + 10**6),
+        by_hand.trim(9000, 2, 0),
+        by_hand.trim_lane(0, index=1, before=10, dropped=10, peak=(7 * MIB, 8 * MIB, 7, 9 * MIB)),
+        by_hand.trim_lane(64, index=1, before=6),
+        by_hand.start(0, 10),
+        by_hand.with_stack(by_hand.segment(0, HELD, 20 * MIB), 0),
+        by_hand.with_stack(by_hand.block(0, HELD, MIB, MIB - 24, 1), 2),
+        by_hand.started(0),
+        by_hand.owner(0, 0, HELD, 10, "net.0", "weight"),
+    ]
+    other = [by_hand.string(1, "never"), by_hand.code(1, 1, 1, 10), by_hand.stack(2, 0, 1, 13)]
+    lane = [
+        by_hand.context(
+            0, flags=32, thread=3, autograd_thread=0, stream=0, pool=(0, 0), metadata=0
+        )
+        + by_hand.event(0, time=10_000, addr=HELD + MIB, size=MIB, of=1, block=MIB),
+    ]
+    return b"".join(
+        [
+            by_hand.head([11], control=7, keys=2, context=3, required=4, start=2),
+            by_hand.chunk(2, 0, other, before=1),
+            by_hand.chunk(3, 0, [by_hand.trim(1, 7, 0)], before=1),
+            by_hand.chunk(1, 0, [by_hand.note(0, 5, [1])] * 6),
+            by_hand.chunk(2, 0, definitions, before=2),
+            by_hand.chunk(3, 0, memory, before=2),
+            by_hand.chunk(0, 0, lane, index=1, before=10),
+            by_hand.chunk(1, 0, [by_hand.note(0, 11_000, [2])], index=1, before=6),
+        ]
+    )
+
+
+def test_the_last_part_of_a_run(tmp_path):
+    """Of the chunks of starts, kinds 2 and 3, those count whose number is in the header."""
+    path = tmp_path / "kept.mlab"
+    path.write_bytes(kept())
+    recording = read_recording(path)
+    about = recording.file
+    assert about["gone_events"] == 10 and about["gone_steps"] == 2
+    assert about["damaged_chunks"] == about["unread_records"] == about["lost_records"] == 0
+    assert not about["gaps"] and not about["unknown_starts"]
+    assert about["gone_until_us"] == 10**15 + 9
+    read = plain(recording, tmp_path)
+    (event,) = read["device_traces"][0]
+    assert (event["action"], event["addr"]) == ("alloc", HELD + MIB)
+    assert event["frames"] == [{"name": "train", "filename": "train.py", "line": 11}]
+    first = read["segments"][0]["blocks"][0]
+    assert (first["address"], first["requested_size"]) == (HELD, MIB - 24)
+    assert first["frames"] == [{"name": "train", "filename": "train.py", "line": 12}]
+    known = read["memlab"]["devices"][0]
+    assert known["peak"]["allocated"] == 7 * MIB and known["peak"]["reserved"] == 20 * MIB
+    assert known["tags"]["name"] == ["weight"]
+    assert [each["values"][0] for each in recording.notes()] == [2]
+
+
 # ---- Recordings of programs ----
 
 

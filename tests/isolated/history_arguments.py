@@ -281,8 +281,8 @@ def check_forward_frames():
         return sorted(
             (block["address"], block.get("forward_frames") or [])
             for segment in snapshot["segments"]
-            for block in segment["blocks"]
-            if block["state"] == "active_allocated"
+            for block in (*segment["blocks"], segment)
+            if block.get("state", "active_allocated") == "active_allocated"
         )
 
     told_by_us = told(ours["device_traces"][0])

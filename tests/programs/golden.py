@@ -129,6 +129,37 @@ def shared(name):
 
 
 @program
+def kept(name):
+    """Of a long run the last part; the owners and a phase are older."""
+    import torch
+
+    before = torch.ones(3 << 20, device="cuda:0")
+    with memlab.MemorySnapshot(file=name + ".mlab", keep_last="2steps"), memlab.phase("run"):
+        net, optimizer = train("cuda:0")
+        for _ in range(60):
+            for _ in range(1500):
+                torch.empty(512, dtype=torch.uint8, device="cuda:0")
+            net(torch.randn(8, 64, device="cuda:0")).sum().backward()
+            optimizer.step()
+            memlab.step()
+    del before
+
+
+@program
+def segments(name):
+    """torch's list of segments alone, by its own pickle."""
+    import pickle
+
+    import torch
+
+    kept = train("cuda:0", steps=1)
+    lent = torch.empty(1 << 20, device="cuda:1")
+    with open(name + ".pickle", "wb") as file:
+        pickle.dump(torch.cuda.memory_snapshot(), file)
+    del kept, lent
+
+
+@program
 def ranks(name):
     """Two processes, merged."""
     paths = []

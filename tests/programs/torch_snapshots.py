@@ -8,6 +8,7 @@ prints how many bytes it has; memlab takes no part.  On a machine without two GP
 """
 
 import gzip
+import inspect
 import os
 import pickle
 import subprocess
@@ -105,11 +106,31 @@ def native_frames():
     return train(net().cuda(), steps=1)
 
 
-def record(name, path):
+@program
+def anomaly():
+    """What a backward pass makes has the traceback of its forward."""
+    with torch.autograd.detect_anomaly(check_nan=False):
+        return train(net().cuda(), steps=1)
 
+
+@program
+def pinned():
+    """The host's pinned memory, beside the device's: torch 2.15 and later."""
+    return torch.empty(1 << 20, pin_memory=True), torch.empty(1 << 20, device="cuda")
+
+
+def keeps_host():
+    implementation = torch.cuda.memory._record_memory_history_impl
+    return "record_pinned_host_memory" in inspect.signature(implementation).parameters
+
+
+def record(name, path):
     stacks = "all" if name in ("native_frames", "scripted", "compiled") else "python"
     torch.cuda.init()
-    torch.cuda.memory._record_memory_history("all", stacks=stacks, max_entries=100_000)
+    options = {"record_pinned_host_memory": True} if name == "pinned" else {}
+    torch.cuda.memory._record_memory_history(
+        "all", stacks=stacks, max_entries=100_000, **options
+    )
     kept = PROGRAMS[name]()
     torch.cuda.synchronize()
     torch.cuda.memory._dump_snapshot(path)
@@ -127,12 +148,19 @@ def shorten(path):
     with open(path, "rb") as file:
         snapshot = pickle.load(file)
     events = [event for trace in snapshot["device_traces"] for event in trace]
-    blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
-    for thing in (*events, *blocks, *snapshot["segments"]):
+    events += snapshot.get("host_traces", ())
+    segments = [*snapshot["segments"], *snapshot.get("host_segments", ())]
+    blocks = [block for segment in segments for block in segment["blocks"]]
+    for thing in (*events, *blocks, *segments):
         for frame in thing.get("frames", ()):
             for place, short in places.items():
                 if frame["filename"].startswith(place):
                     frame["filename"] = short + frame["filename"][len(place) :]
+        entries = thing.get("forward_frames", ())
+        for i, entry in enumerate(entries):
+            for place, short in places.items():
+                entry = entry.replace(place, short)
+            entries[i] = entry
     data = pickle.dumps(snapshot)
     for place in places:
         assert place.encode() not in data, f"{path} names {place}"
@@ -140,7 +168,7 @@ def shorten(path):
 
 
 def main(folder, names):
-    for name in names or PROGRAMS:
+    for name in names or (n for n in PROGRAMS if n != "pinned" or keeps_host()):
         path = os.path.join(
             folder, f"{name}-torch{torch.__version__.split('+')[0]}.pickle"
         )

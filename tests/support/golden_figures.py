@@ -49,8 +49,11 @@ def device(recording, number, plain):
         if segment["device"] == number
         for block in segment["blocks"]
     ]
+    events = plain["device_traces"][number]
+    forwards = counted(e["forward_frames"][-1] for e in events if "forward_frames" in e)
     return {
-        "actions": counted(event["action"] for event in plain["device_traces"][number]),
+        **({"forwards": forwards} if forwards else {}),
+        "actions": counted(event["action"] for event in events),
         "flags": counted(known.get("flags", "")),
         "blocks": counted(block["state"] for block in blocks),
         "block_bytes": sum(block["size"] for block in blocks),
@@ -92,7 +95,9 @@ def of(recording, folder):
         "devices": [
             device(recording, number, plain)
             for number in range(recording.device_count)
-            if plain["device_traces"][number] or recording.peak(number)["peak"]["event"]
+            if plain["device_traces"][number]
+            or recording.peak(number)["peak"]["event"]
+            or any(segment["device"] == number for segment in plain["segments"])
         ],
     }  # fmt: skip
 

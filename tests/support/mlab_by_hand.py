@@ -155,28 +155,55 @@ def origin_line(line, frame, path):
     return record(12, struct.pack("<qII", line, frame, 0), path.encode())
 
 
-def chunk(kind, device, records):
+def trim(ticks, steps, first_step):
+    return record(13, struct.pack("<QQQ", ticks, steps, first_step))
+
+
+def trim_lane(number, *, index, before, dropped=0, peak=(0, 0, 0, 0)):
+    """BEFORE: of its events, or of the control lane's records, those before chunk INDEX;
+    DROPPED: of a device's events those since its first start."""
+    fields = number, 0, index, before, 0, dropped, 0, *peak
+    return record(14, struct.pack("<IIQQQQQ4Q", *fields))
+
+
+def with_stack(record, number):
+    """A segment or block in a start of its own."""
+    size = struct.unpack_from("<I", record, 1)[0]
+    return record[:1] + struct.pack("<I", size + 4) + record[5:] + struct.pack("<I", number)
+
+
+def chunk(kind, device, records, index=0, before=0):
+    """BEFORE: events of the lane before the first here; the number of a start."""
     data = b"".join(records)
     head = struct.pack(
-        "<IHBBIHHQQQQ16x", 0x4B434C4D, 1, kind, 1, CHUNK, device, 0, 0, 0, 0,
+        "<IHBBIHHQQQQ16x", 0x4B434C4D, 1, kind, 1, CHUNK, device, 0, index, before, 0,
         len(data) | crc32c(data) << 32,
     )  # fmt: skip
     return (head + data).ljust(CHUNK, b"\0")
 
 
-def file(lanes, control, *, keys, context, stop=0, state=2, required=1):
-    """LANES: of each device how many events and its records; CONTROL: records."""
-    head = struct.pack(
+def head(events, *, keys, context, control, stop=0, state=2, required=1, start=0):
+    """EVENTS: of each device how many came; CONTROL: how many records; START: the number
+    of the one that counts."""
+    data = struct.pack(
         "<8sIIQQIIQQ16s64sBBBx", b"\x89MLAB\r\n\x1a", 1, 0x01020304, required, 0, CHUNK,
         keys, 10**18, 7, b"cuda", b"host", 1, context + 1, 0,
     )  # fmt: skip
-    head += struct.pack("<IIIII", crc32c(head), state, stop, 0, 3)
-    head += struct.pack("<Q16sII", 0, bytes(16), 5, 8)
+    data += struct.pack("<IIIII", crc32c(data), state, stop, 0, 3)
+    data += struct.pack("<Q16sII", 0, bytes(16), 5, 8)
     counts = [[0, 0] for _ in range(65)]
-    for device, (events, _) in enumerate(lanes):
-        counts[device][0] = events
-    counts[64][0] = len(control)
-    head += b"".join(struct.pack("<QQ48x", *each) for each in counts)
-    pieces = [head.ljust(CHUNK, b"\0"), chunk(1, 0, control)]
+    for device, count in enumerate(events):
+        counts[device][0] = count
+    counts[64][0] = control
+    data += b"".join(struct.pack("<QQ48x", *each) for each in counts)
+    return (data + struct.pack("<Q", start)).ljust(CHUNK, b"\0")
+
+
+def file(lanes, control, **options):
+    """LANES: of each device how many events and its records; CONTROL: records."""
+    pieces = [
+        head([events for events, _ in lanes], control=len(control), **options),
+        chunk(1, 0, control),
+    ]
     pieces += [chunk(0, device, records) for device, (_, records) in enumerate(lanes)]
     return b"".join(pieces)

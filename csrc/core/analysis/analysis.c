@@ -104,7 +104,7 @@ raise_totals(ml_totals *peaks, const ml_totals *now)
 
 /* Walks once over the events. */
 static int
-follow(ml_analysis *a, ml_replay *replay)
+walk_events(ml_analysis *a, ml_replay *replay)
 {
     ml_lifetimes_work *work = NULL;
     int result = ml_lifetimes_begin(&a->lifetimes, a->trace, replay, &work);
@@ -128,7 +128,7 @@ follow(ml_analysis *a, ml_replay *replay)
 }
 
 static int
-fill(ml_analysis *a)
+fill_analysis(ml_analysis *a)
 {
     ml_replay *replay = NULL;
     int error = ml_replay_start_new(a->recording, a->device, &a->start);
@@ -136,7 +136,7 @@ fill(ml_analysis *a)
         error = ml_replay_from(a->start, &replay);
     }
     if (error == 0) {
-        error = follow(a, replay);
+        error = walk_events(a, replay);
     }
     ml_replay_free(replay);
     if (error == 0) {
@@ -168,7 +168,7 @@ ml_analysis_of(const ml_recording *recording, size_t device, const ml_analysis *
         made->recording = recording;
         made->trace = &recording->devices[device];
         made->device = device;
-        int error = fill(made);
+        int error = fill_analysis(made);
         if (error < 0) {
             free_analysis(made);
             return error;

@@ -14,7 +14,7 @@ ml_ranges_fini(ml_ranges *ranges)
 
 /* The first range that ends after ADDR. */
 static size_t
-find(const ml_ranges *ranges, uint64_t addr)
+find_range(const ml_ranges *ranges, uint64_t addr)
 {
     size_t at = ml_find_address(ranges->items, sizeof(ml_range), ranges->count, addr);
     return at > 0 && ranges->items[at - 1].end > addr ? at - 1 : at;
@@ -42,7 +42,7 @@ ml_ranges_take(ml_ranges *ranges, uint64_t start, uint64_t bytes)
     if (bytes == 0 || bytes > UINT64_MAX - start) {
         return 0;
     }
-    size_t at = find(ranges, start);
+    size_t at = find_range(ranges, start);
     if (at < ranges->count && ranges->items[at].start < start + bytes) {
         return 0;
     }
@@ -54,7 +54,7 @@ int
 ml_ranges_give(ml_ranges *ranges, uint64_t start, uint64_t bytes)
 {
     uint64_t end = bytes > UINT64_MAX - start ? UINT64_MAX : start + bytes;
-    size_t at = find(ranges, start);
+    size_t at = find_range(ranges, start);
     while (at < ranges->count && ranges->items[at].start < end) {
         ml_range *range = &ranges->items[at];
         ml_range rest = {end, range->end};

@@ -261,7 +261,7 @@ find_version(void)
 }
 
 static int
-begin(void *library, const sentence *to)
+begin_checkpoint(void *library, const sentence *to)
 {
     if (!find_calls(library)) {
         int cuda = cuda_of(library);
@@ -295,7 +295,7 @@ check(const sentence *to)
         say(to, "CUDA is not initialised in this process: there is no context to give");
     }
     else {
-        result = begin(library, to);
+        result = begin_checkpoint(library, to);
     }
     ml_library_close(library);
     return result;
@@ -427,7 +427,7 @@ state_now(void)
 }
 
 static int
-take(const sentence *to)
+take_checkpoint(const sentence *to)
 {
     int state = state_now(), answer = SUCCESS;
     if (state == FAILED) {
@@ -465,7 +465,7 @@ ml_checkpoint_take(char *problem, size_t problem_bytes)
             "the CUDA context belongs to the process that this one was forked of");
     }
     else {
-        result = take(&said);
+        result = take_checkpoint(&said);
     }
     if (result == 0) {
         ml_driver_open();

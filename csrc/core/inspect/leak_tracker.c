@@ -252,7 +252,7 @@ apply_event(ml_leak_tracker *s, ml_survivor_set *set, const ml_event *event,
 
 /* Follows DEVICE through the step that ends. */
 static int
-follow(ml_leak_tracker *s, int device, const uint64_t *from, bool *whole)
+follow_step(ml_leak_tracker *s, int device, const uint64_t *from, bool *whole)
 {
     ml_survivor_set *set = &s->sets[device];
     ml_event_list *list = &s->list;
@@ -329,7 +329,7 @@ ml_leak_tracker_follow(ml_leak_tracker *s, bool *lost)
     int devices = window->feed->logs != NULL ? ML_DEVICE_MAX : 1;
     int result = 0;
     for (int i = 0; i < devices && result == 0; i++) {
-        result = follow(s, i, from, &whole);
+        result = follow_step(s, i, from, &whole);
     }
     if (result < 0 || !whole) {
         /* Lost events may include frees: no block is known to live any more. */

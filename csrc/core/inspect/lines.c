@@ -66,7 +66,7 @@ larger(uint64_t a, uint64_t b)
 
 /* Appends LATER to SUM as one run. */
 static void
-append(run *sum, const run *later)
+append_run(run *sum, const run *later)
 {
     if (!sum->any) {
         *sum = *later;
@@ -286,9 +286,9 @@ static void
 append_to_caller(thread_calls *calls, const run *part)
 {
     call *top = &calls->calls[calls->depth - 1];
-    append(&top->inner, part);
+    append_run(&top->inner, part);
     if (calls->depth > 1) {
-        append(&top->whole, part);
+        append_run(&top->whole, part);
     }
 }
 
@@ -303,7 +303,7 @@ end_line(ml_lines *lines, thread_calls *calls)
     bool moved = next_lap(lines, calls);
     if (row != NULL && (moved || top->inner.any || row->seen != events)) {
         if (top->inner.any) {
-            append(&top->inner, &calls->now);
+            append_run(&top->inner, &calls->now);
         }
         raise_row(row, top->inner.any ? &top->inner : &calls->now);
         row->delta += allocated_now(calls) - top->start;
@@ -311,7 +311,7 @@ end_line(ml_lines *lines, thread_calls *calls)
     }
     if (moved) {
         if (calls->depth > 1) {
-            append(&top->whole, &calls->now);
+            append_run(&top->whole, &calls->now);
         }
         forget_change(calls);
     }

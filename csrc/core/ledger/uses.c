@@ -49,7 +49,7 @@ slot_at(const ml_uses *uses, uint64_t hash, unsigned probe)
 
 /* The slot of ADDR, or NULL; *FREE becomes a slot where it could be put. */
 static ml_use_slot *
-find(const ml_uses *uses, uint64_t addr, ml_use_slot **free)
+find_use(const ml_uses *uses, uint64_t addr, ml_use_slot **free)
 {
     uint64_t hash = ml_hash_u64(addr);
     *free = NULL;
@@ -83,7 +83,7 @@ void
 ml_uses_begin(ml_uses *uses, uint64_t addr)
 {
     ml_use_slot *free;
-    ml_use_slot *slot = find(uses, addr, &free);
+    ml_use_slot *slot = find_use(uses, addr, &free);
     slot = slot != NULL ? slot : free;
     if (slot == NULL) {
         atomic_fetch_add_explicit(&uses->lost, 1, memory_order_relaxed);
@@ -135,7 +135,7 @@ uint64_t
 ml_uses_look(const ml_uses *uses, uint64_t addr, uint64_t bytes)
 {
     ml_use_slot *free;
-    return last_of(uses, find(uses, addr, &free), addr, bytes);
+    return last_of(uses, find_use(uses, addr, &free), addr, bytes);
 }
 
 /* The block is gone, and with it the uses inside it. */
@@ -157,7 +157,7 @@ uint64_t
 ml_uses_end(ml_uses *uses, uint64_t addr, uint64_t bytes)
 {
     ml_use_slot *free;
-    ml_use_slot *slot = find(uses, addr, &free);
+    ml_use_slot *slot = find_use(uses, addr, &free);
     uint64_t last = last_of(uses, slot, addr, bytes);
     if (slot != NULL) {
         atomic_store_explicit(&slot->addr, GONE, memory_order_release);
@@ -190,7 +190,7 @@ void
 ml_uses_mark(ml_uses *uses, uint64_t addr, uint64_t position, bool inner)
 {
     ml_use_slot *free;
-    ml_use_slot *slot = find(uses, addr, &free);
+    ml_use_slot *slot = find_use(uses, addr, &free);
     if (slot != NULL) {
         raise_to(&slot->last, position + 1);
     }

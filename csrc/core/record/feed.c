@@ -166,7 +166,7 @@ raise_window_peaks(ml_feed *feed, ml_device_log *log)
 }
 
 static void
-follow(ml_device_log *log)
+update_meter(ml_device_log *log)
 {
     ml_meter *meter = atomic_load_explicit(&log->meter, memory_order_acquire);
     const ml_pool_stats *counts = ml_ledger_pool_stats(log->ledger);
@@ -255,7 +255,7 @@ ml_feed_use_unseen(ml_feed *feed)
 
 /* The ledger finishes RECORD, and the lane and the files keep it. */
 static inline void
-keep(ml_feed *feed, ml_device_log *log, ml_event *record)
+keep_event(ml_feed *feed, ml_device_log *log, ml_event *record)
 {
     if (ml_ledger_apply(log->ledger, record) != 0) {
         count_alone(&log->inconsistencies);
@@ -264,7 +264,7 @@ keep(ml_feed *feed, ml_device_log *log, ml_event *record)
         raise_window_peaks(feed, log);
     }
     if (atomic_load_explicit(&feed->metering, memory_order_relaxed)) {
-        follow(log);
+        update_meter(log);
     }
     else {
         ml_ledger_stop_counting(log->ledger);
@@ -300,7 +300,7 @@ ml_feed_catch_up(ml_feed *feed, ml_device_log *log)
     ml_event *pending = log->pending_region.base;
     uint32_t total = atomic_load_explicit(&log->pending, memory_order_relaxed);
     for (uint32_t i = 0; i < total; i++) {
-        keep(feed, log, &pending[i]);
+        keep_event(feed, log, &pending[i]);
     }
     atomic_store_explicit(&log->pending, 0, memory_order_relaxed);
     atomic_store_explicit(&log->state, ML_LOG_LIVE, memory_order_release);
@@ -351,7 +351,7 @@ record_ordered(ml_feed *feed, ml_device_log *log, ml_event *record,
         count_alone(&log->lost_stacks);
     }
     if (state == ML_LOG_LIVE) {
-        keep(feed, log, record);
+        keep_event(feed, log, record);
     }
     else {
         put_off(log, record);

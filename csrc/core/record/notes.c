@@ -85,7 +85,7 @@ evict_for(ml_note_ring *ring, size_t bytes)
 }
 
 static void
-keep(ml_note_ring *ring, const ml_note *note, const char *name, uint32_t length)
+keep_note(ml_note_ring *ring, const ml_note *note, const char *name, uint32_t length)
 {
     const ml_source *source = ring->source;
     ring->count++;
@@ -135,7 +135,7 @@ ml_recorder_note(const ml_source *source, const ml_note *note, const char *name,
     for (int i = 0; i < ML_SOURCE_MAX; i++) {
         ml_note_ring *ring = &ml_registered.notes.rings[i];
         if (ring->listeners > 0 && (source == NULL || ring->source == source)) {
-            keep(ring, note, name, kept);
+            keep_note(ring, note, name, kept);
         }
     }
     pthread_mutex_unlock(&ml_registered.notes.lock);

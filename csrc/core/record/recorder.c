@@ -104,7 +104,7 @@ fail_files(const ml_source *source)
 }
 
 static int
-begin(ml_window *window)
+begin_window(ml_window *window)
 {
     ml_feed *feed = window->feed;
     const ml_source *source = feed->source;
@@ -321,7 +321,7 @@ ml_window_start(const ml_source *source, const ml_window_options *options,
     ml_recorder_lock();
     result = take_slot(window);
     if (result == 0 && source->device_count(source->self) > 0) {
-        result = begin(window);
+        result = begin_window(window);
     }
     if (result == 0) {
         result = add_phase(window);
@@ -360,7 +360,7 @@ ml_recorder_ready(const ml_source *source)
         ml_window *window = ml_registered.windows[i];
         if (window != NULL && window->feed == feed && !window->listening) {
             /* A window that cannot begin does not keep others from it. */
-            int error = begin(window);
+            int error = begin_window(window);
             result = result == 0 ? error : result;
         }
     }

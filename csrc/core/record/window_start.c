@@ -145,7 +145,7 @@ finish_file(start_walk *walk, int devices)
 
 /* One walk over the memory of this many devices. */
 static int
-take(start_walk *walk, int devices)
+take_memory(start_walk *walk, int devices)
 {
     ml_walk_visitor visitor = {.context = walk,
                                .segment = take_segment,
@@ -197,7 +197,7 @@ take_devices(start_walk *walk, int devices, bool *again)
     memset(walk->told, 0, sizeof(walk->told));
     memset(walk->seed, 0, sizeof(walk->seed));
     memset(walk->store, 0, sizeof(walk->store));
-    int result = take(walk, devices);
+    int result = take_memory(walk, devices);
     *again = false;
     for (int device = 0; device < devices; device++) {
         ml_device_log *log = &feed->logs[device];
@@ -280,7 +280,7 @@ store_memory(ml_window *window)
         return ml_recorder_fail_source(feed, result);
     }
     walk.store[0] = true;
-    return take(&walk, 1);
+    return take_memory(&walk, 1);
 }
 
 static int

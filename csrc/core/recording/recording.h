@@ -294,6 +294,9 @@ typedef struct ml_rank {
     XX(DEVICE_TRACES, "device_traces", NONE, 0) \
     XX(ALLOCATOR_SETTINGS, "allocator_settings", NONE, 0) \
     XX(EXTERNAL_ANNOTATIONS, "external_annotations", NONE, 0) \
+    /* The host's pinned memory: recordings are of devices. */ \
+    XX(HOST_SEGMENTS, "host_segments", NONE, 0) \
+    XX(HOST_TRACES, "host_traces", NONE, 0) \
     XX(SEGMENT, "segment", NONE, 0) \
     XX(SEGMENT_DEVICE, "segment.device", SEGMENT, 1) \
     XX(SEGMENT_ADDRESS, "segment.address", SEGMENT, 2) \
@@ -347,7 +350,9 @@ typedef struct ml_rank {
     XX(MEMLAB_MODULE, "memlab.module", NONE, 0) \
     XX(MEMLAB_NOTE, "memlab.note", NONE, 0) \
     XX(MEMLAB_RANK, "memlab.rank", NONE, 0) \
-    XX(MEMLAB_CODE, "memlab.code", NONE, 0)
+    XX(MEMLAB_CODE, "memlab.code", NONE, 0) \
+    /* Keys, kinds and categories there that this memlab does not know. */ \
+    XX(MEMLAB_NEWER, "memlab.newer", NONE, 0)
 
 enum ml_unread {
 #define XX(name, text, owner, everywhere) ML_UNREAD_##name,

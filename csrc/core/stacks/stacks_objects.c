@@ -24,8 +24,8 @@ is_named(const ml_stacks *stacks, const ml_stack_object *object, const ml_slice 
 
 /* The slot of KEY's live record, or the free one for it; *ID is 0 then. */
 static uint32_t
-find(const ml_stacks *stacks, ml_object_key key, const ml_slice *type_name,
-     uint32_t *id)
+find_object(const ml_stacks *stacks, ml_object_key key, const ml_slice *type_name,
+            uint32_t *id)
 {
     const ml_stack_table *table = &stacks->objects;
     uint32_t at = (uint32_t)(ml_hash_u64(key.address) >> table->shift);
@@ -52,7 +52,7 @@ ml_stacks_object(ml_stacks *stacks, ml_object_key key, const ml_slice *type_name
 
     for (;;) {
         uint32_t id;
-        uint32_t at = find(stacks, key, type_name, &id);
+        uint32_t at = find_object(stacks, key, type_name, &id);
         if (id != 0 || type_name == NULL) {
             return id;
         }

@@ -128,7 +128,7 @@ capability_of_gpu(void)
 /* Whether the GPU runs code of the fat binary, which is then in `code`.  Programs come
  * before PTX, newer code before older. */
 static bool
-choose(binary *from)
+choose_entry(binary *from)
 {
     const unsigned int capability = capability_of_gpu();
     const entry *best = NULL;
@@ -253,7 +253,7 @@ ml_code_find(const void *function, ml_code *code)
     pthread_mutex_lock(&lock);
     const kernel *place = room != 0 ? place_of(function) : NULL;
     if (place != NULL && place->function != NULL && place->from->content != NULL) {
-        found = choose(place->from);
+        found = choose_entry(place->from);
         if (found) {
             *code = place->from->code;
             code->name = place->name;
@@ -299,7 +299,7 @@ ML_EXPORT(const char *, memlab_phantom_refusal, (void))
     for (binary *item = binaries; item != NULL; item = item->next) {
         if (item->content != NULL) {
             known++;
-            running += choose(item);
+            running += choose_entry(item);
         }
     }
     const bool refused = 2 * running < known;

@@ -155,7 +155,7 @@ region_forget(region *kept, uintptr_t from, uintptr_t to)
 }
 
 static void
-forget(uintptr_t start, size_t bytes)
+forget_contents(uintptr_t start, size_t bytes)
 {
     uintptr_t end = start + bytes;
 
@@ -176,15 +176,15 @@ ml_contents_forget(uintptr_t start, size_t bytes)
 {
     if (ml_contents_in_use()) {
         pthread_mutex_lock(&lock);
-        forget(start, bytes);
+        forget_contents(start, bytes);
         pthread_mutex_unlock(&lock);
     }
 }
 
 /* Puts bytes of the given kinds, or all of `kind`. */
 static void
-put(uintptr_t start, const unsigned char *content, const unsigned char *kinds,
-    unsigned char kind, size_t bytes)
+put_contents(uintptr_t start, const unsigned char *content, const unsigned char *kinds,
+             unsigned char kind, size_t bytes)
 {
     while (bytes > 0) {
         size_t part = in_page(start, bytes);
@@ -222,10 +222,10 @@ write_as(unsigned char kind, uintptr_t start, const void *content, size_t bytes)
     pthread_mutex_lock(&lock);
     if (is_kept(bytes)) {
         certain = certain || kind == ML_CONTENTS_KNOWN;
-        put(start, content, NULL, kind, bytes);
+        put_contents(start, content, NULL, kind, bytes);
     }
     else {
-        forget(start, bytes);
+        forget_contents(start, bytes);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -315,7 +315,7 @@ ml_contents_move(uintptr_t to, uintptr_t from, size_t bytes, bool as_is)
     for (size_t i = 0; i < bytes && !as_is; i++) {
         kinds[i] = kinds[i] == ML_CONTENTS_UNKNOWN ? kinds[i] : ML_CONTENTS_MADE_UP;
     }
-    put(to, content, kinds, 0, bytes);
+    put_contents(to, content, kinds, 0, bytes);
     pthread_mutex_unlock(&lock);
     free(content);
 }
@@ -425,10 +425,10 @@ ML_EXPORT(void, memlab_contents_put,
     pthread_mutex_lock(&lock);
     if (is_kept(bytes)) {
         certain = certain || memchr(kinds, ML_CONTENTS_KNOWN, bytes) != NULL;
-        put(start, content, kinds, 0, bytes);
+        put_contents(start, content, kinds, 0, bytes);
     }
     else {
-        forget(start, bytes);
+        forget_contents(start, bytes);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -69,7 +69,7 @@ is_there(value *asked)
 }
 
 static void
-forget(uintptr_t start, size_t bytes)
+forget_values(uintptr_t start, size_t bytes)
 {
     for (int i = 0; i < VALUES; i++) {
         if (values[i].bytes != 0 && values[i].start < start + bytes &&
@@ -84,14 +84,14 @@ ml_values_forget(uintptr_t start, size_t bytes)
 {
     if (ml_values_in_use() && bytes > 0) {
         pthread_mutex_lock(&lock);
-        forget(start, bytes);
+        forget_values(start, bytes);
         pthread_mutex_unlock(&lock);
     }
 }
 
 /* Takes `content`. */
 static void
-keep(uintptr_t start, size_t bytes, unsigned char *content, bool delivered)
+keep_value(uintptr_t start, size_t bytes, unsigned char *content, bool delivered)
 {
     drop(&values[next]);
     values[next] = (value){start, bytes, content, atomic_load(&launches), delivered};
@@ -99,7 +99,7 @@ keep(uintptr_t start, size_t bytes, unsigned char *content, bool delivered)
 }
 
 static void
-put(uintptr_t start, const void *content, size_t bytes, bool delivered)
+put_value(uintptr_t start, const void *content, size_t bytes, bool delivered)
 {
     if (!ml_values_in_use() || bytes == 0) {
         return;
@@ -107,10 +107,10 @@ put(uintptr_t start, const void *content, size_t bytes, bool delivered)
     unsigned char *copy = bytes <= ML_VALUES_MOST ? malloc(bytes) : NULL;
 
     pthread_mutex_lock(&lock);
-    forget(start, bytes);
+    forget_values(start, bytes);
     if (copy != NULL) {
         memcpy(copy, content, bytes);
-        keep(start, bytes, copy, delivered);
+        keep_value(start, bytes, copy, delivered);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -118,18 +118,18 @@ put(uintptr_t start, const void *content, size_t bytes, bool delivered)
 void
 ml_values_write(uintptr_t start, const void *content, size_t bytes)
 {
-    put(start, content, bytes, false);
+    put_value(start, content, bytes, false);
 }
 
 void
 ml_values_arrive(uintptr_t start, const void *content, size_t bytes)
 {
-    put(start, content, bytes, true);
+    put_value(start, content, bytes, true);
 }
 
 /* The value that contains the `bytes` from `start` on, or NULL. */
 static const value *
-find(uintptr_t start, size_t bytes)
+find_value(uintptr_t start, size_t bytes)
 {
     for (int i = 0; i < VALUES; i++) {
         if (is_there(&values[i]) && values[i].start <= start &&
@@ -145,7 +145,7 @@ bool
 ml_values_find(uintptr_t start, unsigned char *content, size_t bytes)
 {
     pthread_mutex_lock(&lock);
-    const value *found = find(start, bytes);
+    const value *found = find_value(start, bytes);
 
     if (found != NULL) {
         memcpy(content, found->content + (start - found->start), bytes);
@@ -161,16 +161,16 @@ ml_values_move(uintptr_t to, uintptr_t from, size_t bytes, bool deliver)
         return;
     }
     pthread_mutex_lock(&lock);
-    const value *found = bytes <= ML_VALUES_MOST ? find(from, bytes) : NULL;
+    const value *found = bytes <= ML_VALUES_MOST ? find_value(from, bytes) : NULL;
     unsigned char *copy = found ? malloc(bytes) : NULL;
     bool delivered = deliver || (found != NULL && found->delivered);
 
     if (copy != NULL) {
         memcpy(copy, found->content + (from - found->start), bytes);
     }
-    forget(to, bytes);
+    forget_values(to, bytes);
     if (copy != NULL) {
-        keep(to, bytes, copy, delivered);
+        keep_value(to, bytes, copy, delivered);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -182,7 +182,7 @@ ml_values_largest(uintptr_t to, uintptr_t from, size_t count)
 
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < count && largest != NULL; i++) {
-        const value *found = find(from + i * sizeof *largest, sizeof *largest);
+        const value *found = find_value(from + i * sizeof *largest, sizeof *largest);
         int64_t each;
 
         if (found == NULL || !found->delivered) {
@@ -196,9 +196,9 @@ ml_values_largest(uintptr_t to, uintptr_t from, size_t count)
             *largest = each;
         }
     }
-    forget(to, sizeof *largest);
+    forget_values(to, sizeof *largest);
     if (largest != NULL) {
-        keep(to, sizeof *largest, (unsigned char *)largest, true);
+        keep_value(to, sizeof *largest, (unsigned char *)largest, true);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -243,7 +243,7 @@ type_bytes(int type)
 }
 
 static int
-collect(ml_nccl_comm *comm, size_t mib)
+run_collective(ml_nccl_comm *comm, size_t mib)
 {
     ml_phantom_wait();
     return ml_nccl_take_collective(comm, mib) ? ML_NCCL_OK : ml_nccl_out_of_memory();
@@ -284,7 +284,7 @@ post(ml_nccl_comm *comm, const void *from, size_t bytes, uint64_t number)
 
 /* Puts what the root has posted to `to`; false: nothing is known of it. */
 static bool
-take(ml_nccl_comm *comm, void *to, size_t bytes, uint64_t number)
+take_posted(ml_nccl_comm *comm, void *to, size_t bytes, uint64_t number)
 {
     unsigned char content[ML_VALUES_MOST];
 
@@ -325,7 +325,7 @@ ML_EXPORT(int, ncclAllReduce,
 {
     (void)op;
     deliver(to, from, count * type_bytes(type));
-    return collect(comm, ML_NCCL_RUN);
+    return run_collective(comm, ML_NCCL_RUN);
 }
 
 ML_EXPORT(int, ncclReduce,
@@ -336,7 +336,7 @@ ML_EXPORT(int, ncclReduce,
     if (comm->rank == root) {
         deliver(to, from, count * type_bytes(type));
     }
-    return collect(comm, ML_NCCL_RUN);
+    return run_collective(comm, ML_NCCL_RUN);
 }
 
 typedef struct {
@@ -424,7 +424,7 @@ ML_EXPORT(int, ncclGroupEnd, (void))
         const arrival *each = &group.arrivals[i];
 
         if (each->number > 0 && each->comm->board != NULL &&
-            take(each->comm, each->to, each->bytes, each->number)) {
+            take_posted(each->comm, each->to, each->bytes, each->number)) {
             continue;
         }
         if (group.from != NULL && each->bytes == group.bytes) {
@@ -468,10 +468,10 @@ broadcast(const void *from, void *to, size_t bytes, int root, ml_nccl_comm *comm
         deliver(to, to, bytes);
         receive_in_group((arrival){comm, to, bytes, number});
     }
-    else if (number == 0 || !take(comm, to, bytes, number)) {
+    else if (number == 0 || !take_posted(comm, to, bytes, number)) {
         deliver(to, to, bytes);
     }
-    return collect(comm, ML_NCCL_RUN_BROADCAST);
+    return run_collective(comm, ML_NCCL_RUN_BROADCAST);
 }
 
 ML_EXPORT(int, ncclBroadcast,
@@ -506,7 +506,7 @@ ML_EXPORT(int, ncclAllGather,
         deliver(to + (size_t)i * bytes, from, bytes);
     }
     ml_nccl_gathered(comm, part((void *)from, count, type, comm->rank), to);
-    return collect(comm, ML_NCCL_RUN);
+    return run_collective(comm, ML_NCCL_RUN);
 }
 
 ML_EXPORT(int, ncclReduceScatter,
@@ -517,7 +517,7 @@ ML_EXPORT(int, ncclReduceScatter,
 
     (void)op;
     deliver(to, from + (size_t)comm->rank * bytes, bytes);
-    return collect(comm, ML_NCCL_RUN);
+    return run_collective(comm, ML_NCCL_RUN);
 }
 
 /* --- From one to another ------------------------------------------------------------- */

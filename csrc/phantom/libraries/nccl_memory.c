@@ -37,7 +37,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The caller holds the lock. */
 static bool
-take(ml_nccl_comm *comm, size_t bytes)
+charge_bytes(ml_nccl_comm *comm, size_t bytes)
 {
     if (!ml_phantom_charge(bytes, comm->device)) {
         return false;
@@ -104,7 +104,7 @@ connect_rings(ml_nccl_comm *comm)
     size_t bytes =
         (size_t)comm->ring_channels * (send_bytes(comm) + receive_bytes(comm));
 
-    if (!comm->rings_connected && !take(comm, bytes)) {
+    if (!comm->rings_connected && !charge_bytes(comm, bytes)) {
         return false;
     }
     comm->rings_connected = true;
@@ -123,7 +123,7 @@ connect_peer(ml_nccl_comm *comm, int peer, unsigned char way)
     size_t *near = way == ML_NCCL_SENT ? &comm->sent_to : &comm->received_from;
 
     if (*near + 1 < setting("LOCAL_WORLD_SIZE", SIZE_MAX)) {
-        if (!take(comm, (size_t)comm->peer_channels * bytes)) {
+        if (!charge_bytes(comm, (size_t)comm->peer_channels * bytes)) {
             return false;
         }
         ++*near;
@@ -168,9 +168,9 @@ take_at_start(ml_nccl_comm *comm)
     size_t arrays = virtual ? 3 * (size_t)comm->channels + 2 : 0;
 
     return grow_code(comm->device, ML_NCCL_CODE) &&
-           take(comm, arrays * ML_PHANTOM_GRANULE) &&
+           charge_bytes(comm, arrays * ML_PHANTOM_GRANULE) &&
            (!at_once || comm->ranks == 1 ||
-            (take(comm, 256 * ML_MIB) && connect_rings(comm)));
+            (charge_bytes(comm, 256 * ML_MIB) && connect_rings(comm)));
 }
 
 bool

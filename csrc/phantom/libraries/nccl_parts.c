@@ -188,8 +188,8 @@ assume(const ml_nccl_comm *comm, ml_nccl_way way, const ml_nccl_part *received,
 
 /* Notes what this rank told by `sent`, one part for each, and lets all tell what is assumed. */
 static void
-tell(ml_nccl_comm *comm, ml_nccl_way way, const ml_nccl_part *sent,
-     const ml_nccl_part *received, size_t receives)
+tell_parts(ml_nccl_comm *comm, ml_nccl_way way, const ml_nccl_part *sent,
+           const ml_nccl_part *received, size_t receives)
 {
     long long rows = note_told(comm, way, sent);
     char how = rows > 0 ? assumed(size_of(comm, way)) : 0;
@@ -201,8 +201,8 @@ tell(ml_nccl_comm *comm, ml_nccl_way way, const ml_nccl_part *sent,
 
 /* Whether this rank sends as many rows as it told. */
 static bool
-follow(const ml_nccl_comm *comm, const ml_nccl_told *told, const ml_nccl_part *sent,
-       size_t count)
+sends_as_told(const ml_nccl_comm *comm, const ml_nccl_told *told,
+              const ml_nccl_part *sent, size_t count)
 {
     size_t bytes = 0;
     long long rows = 0;
@@ -237,11 +237,11 @@ ml_nccl_exchanged(ml_nccl_comm *comm, const ml_nccl_part *sent, size_t sends,
         return;
     }
     if (are_numbers(comm, sent, sends)) {
-        tell(comm, ML_NCCL_EXCHANGED, sent, received, receives);
+        tell_parts(comm, ML_NCCL_EXCHANGED, sent, received, receives);
         return;
     }
     for (int way = 0; way < ML_NCCL_WAYS; way++) {
-        if (follow(comm, &comm->told[way], sent, sends)) {
+        if (sends_as_told(comm, &comm->told[way], sent, sends)) {
             note_size(size_of(comm, (ml_nccl_way)way));
         }
     }
@@ -267,6 +267,6 @@ ml_nccl_gathered(ml_nccl_comm *comm, ml_nccl_part own, char *to)
         parts[ranks + i] =
             (ml_nccl_part){to + i * own.bytes, own.bytes, (int)i, own.width};
     }
-    tell(comm, ML_NCCL_GATHERED, parts, parts + ranks, ranks);
+    tell_parts(comm, ML_NCCL_GATHERED, parts, parts + ranks, ranks);
     free(parts);
 }

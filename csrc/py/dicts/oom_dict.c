@@ -143,7 +143,7 @@ block_dict(const ml_recording *recording, const ml_oom *oom, const ml_oom_block 
 /* Appends VALUE, whose reference is taken even on failure.  Returns whether it
  * succeeded. */
 static bool
-append(PyObject *list, PyObject *value)
+append_value(PyObject *list, PyObject *value)
 {
     bool done = value != NULL && PyList_Append(list, value) == 0;
     Py_XDECREF(value);
@@ -172,7 +172,7 @@ holes_list(const ml_recording *recording, const ml_oom *oom)
 {
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i < oom->hole_count; i++) {
-        if (!append(list, hole_dict(recording, oom, &oom->holes[i]))) {
+        if (!append_value(list, hole_dict(recording, oom, &oom->holes[i]))) {
             Py_CLEAR(list);
         }
     }
@@ -190,7 +190,7 @@ fit_dict(const ml_recording *recording, const ml_oom *oom)
     PyObject *blocks = PyList_New(0);
     for (size_t i = 0; blocks != NULL && i < ML_OOM_HOLES && fit->largest[i].size != 0;
          i++) {
-        if (!append(blocks, block_dict(recording, oom, &fit->largest[i]))) {
+        if (!append_value(blocks, block_dict(recording, oom, &fit->largest[i]))) {
             Py_CLEAR(blocks);
         }
     }
@@ -234,7 +234,7 @@ growth_dict(const ml_oom *oom)
     }
     PyObject *lines = PyList_New(0);
     for (size_t i = 0; lines != NULL && i < growth->line_count; i++) {
-        if (!append(lines, growing_dict(&growth->lines[i]))) {
+        if (!append_value(lines, growing_dict(&growth->lines[i]))) {
             Py_CLEAR(lines);
         }
     }
@@ -266,7 +266,7 @@ advice_list(const ml_oom *oom)
             set_line(item, &oom->state->lines[oom->line]) < 0) {
             Py_CLEAR(item);
         }
-        if (!append(list, item)) {
+        if (!append_value(list, item)) {
             Py_CLEAR(list);
         }
     }

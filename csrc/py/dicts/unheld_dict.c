@@ -144,7 +144,7 @@ look_once(ml_state *state, PyObject *collect, look *at)
 }
 
 static void
-forget(look *at)
+forget_memory(look *at)
 {
     ml_free(at->claims);
     at->claims = NULL;
@@ -209,12 +209,12 @@ ml_py_unheld_now(PyObject *module, PyObject *args)
     PyObject *dict = NULL;
     int result = look_once(state, collect, &at);
     for (int i = 1; result == 0 && at.changed && i < TRIES; i++) {
-        forget(&at);
+        forget_memory(&at);
         result = look_once(state, collect, &at);
     }
     if (result == 0) {
         dict = answer(state, &at);
     }
-    forget(&at);
+    forget_memory(&at);
     return dict;
 }

@@ -34,8 +34,8 @@ fill_chain(ml_namer *n, uint32_t from, uint32_t to)
 
 /* KEY_PATH as in ml_namer. */
 static PyObject *
-tell(ml_walk *walk, const ml_hold *hold,
-     PyObject *(*key_path)(ml_walk *, const ml_hold *))
+tell_path(ml_walk *walk, const ml_hold *hold,
+          PyObject *(*key_path)(ml_walk *, const ml_hold *))
 {
     ml_namer n = {.walk = walk, .steps = PyList_New(0), .key_path = key_path};
 
@@ -67,11 +67,11 @@ tell(ml_walk *walk, const ml_hold *hold,
 static PyObject *
 tell_key(ml_walk *walk, const ml_hold *hold)
 {
-    return tell(walk, hold, NULL);
+    return tell_path(walk, hold, NULL);
 }
 
 PyObject *
 ml_holders_path(ml_walk *walk, const ml_hold *hold)
 {
-    return tell(walk, hold, tell_key);
+    return tell_path(walk, hold, tell_key);
 }

@@ -275,7 +275,7 @@ is_resumed(PyFrameObject *frame, const PyCodeObject *code)
 }
 
 static void
-tell(PyFrameObject *frame, int what)
+tell_frame(PyFrameObject *frame, int what)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
     if (ml_line_watches_has((PyObject *)code)) {
@@ -377,7 +377,7 @@ trace(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
         install_on_new_threads();
         PyErr_Restore(type, value, traceback);
     }
-    tell(frame, what);
+    tell_frame(frame, what);
     const traced_thread *thread = thread_of(state);
     if (thread == NULL || thread->before == NULL) {
         return 0;
@@ -411,7 +411,7 @@ start_thread(PyObject *before, PyObject *args)
     }
     Py_XDECREF(result);
     if (!told && PyFrame_Check(frame)) {
-        tell((PyFrameObject *)frame, PyTrace_CALL);
+        tell_frame((PyFrameObject *)frame, PyTrace_CALL);
     }
     return before == Py_None ? Py_NewRef(Py_None) : PyObject_Call(before, args, NULL);
 }

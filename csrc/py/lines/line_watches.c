@@ -69,8 +69,8 @@ grow_buckets(void)
 }
 
 static void
-tell(const ml_line_watch *watcher, enum ml_line_event event, uint64_t thread,
-     uint32_t line)
+tell_watch(const ml_line_watch *watcher, enum ml_line_event event, uint64_t thread,
+           uint32_t line)
 {
     switch (event) {
     case ML_LINE_CALL:
@@ -97,7 +97,7 @@ ml_line_watches_tell(const PyObject *code, enum ml_line_event event, int line)
     }
     uint64_t thread = PyThread_get_thread_ident();
     for (; watcher != NULL; watcher = next_of(watcher->next, code)) {
-        tell(watcher, event, thread, (uint32_t)line);
+        tell_watch(watcher, event, thread, (uint32_t)line);
     }
 }
 

@@ -64,7 +64,7 @@ derives(const search *s, PyTypeObject *type)
 }
 
 static void
-add(search *s, PyObject *object)
+add_object(search *s, PyObject *object)
 {
     if (ml_grow((void **)&s->found, &s->capacity, s->found_count + 1,
                 sizeof(*s->found)) < 0) {
@@ -75,7 +75,7 @@ add(search *s, PyObject *object)
 }
 
 static inline void
-look(search *s, PyObject *object)
+look_at_object(search *s, PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     size_t at = ((uintptr_t)type >> 4 ^ (uintptr_t)type >> 14) % KNOWN;
@@ -86,7 +86,7 @@ look(search *s, PyObject *object)
     }
     if (s->wanted[at] == type || derives(s, type)) {
         s->wanted[at] = type;
-        add(s, object);
+        add_object(s, object);
     }
     else {
         s->unwanted[at] = type;
@@ -98,7 +98,7 @@ look(search *s, PyObject *object)
 static int
 visit(PyObject *object, void *s)
 {
-    look(s, object);
+    look_at_object(s, object);
     return 1;
 }
 
@@ -121,7 +121,7 @@ look_at_listed(search *s)
 
     s->failed = all == NULL || !PyList_Check(all);
     for (Py_ssize_t i = 0; !s->failed && i < PyList_GET_SIZE(all); i++) {
-        look(s, PyList_GET_ITEM(all, i));
+        look_at_object(s, PyList_GET_ITEM(all, i));
     }
     Py_XDECREF(all);
     Py_XDECREF(gc);
@@ -242,7 +242,7 @@ look_from(search *s, starts *all)
         for (size_t i = 0; i < count;) {
             const PyGC_Head *next = next_of(walks[i].at);
             s->walk = walks[i].start;
-            look(s, (PyObject *)(uintptr_t)(walks[i].at + 1));
+            look_at_object(s, (PyObject *)(uintptr_t)(walks[i].at + 1));
             if (!is_start(all, next)) {
                 /* In the cache by its next turn. */
                 __builtin_prefetch(next);

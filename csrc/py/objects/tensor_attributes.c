@@ -11,7 +11,7 @@ typedef struct reading {
 } reading;
 
 static void
-add(reading *r, PyObject *name, PyObject *value)
+add_tensor(reading *r, PyObject *name, PyObject *value)
 {
     const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
 
@@ -43,7 +43,7 @@ read_slots(reading *r, PyObject *wrapper, PyTypeObject *type)
         if (Py_IS_TYPE(value, &PyMemberDescr_Type)) {
             const PyMemberDef *member = ((PyMemberDescrObject *)value)->d_member;
             if (member->type == T_OBJECT_EX) {
-                add(r, name, *(PyObject **)((char *)wrapper + member->offset));
+                add_tensor(r, name, *(PyObject **)((char *)wrapper + member->offset));
             }
         }
     }
@@ -69,7 +69,7 @@ ml_attributes_read(PyObject *wrapper, PyTypeObject *tensor_type,
     Py_ssize_t position = 0;
     PyObject *name, *value;
     while (attributes != NULL && PyDict_Next(attributes, &position, &name, &value)) {
-        add(&r, name, value);
+        add_tensor(&r, name, value);
     }
     Py_XDECREF(attributes);
     PyErr_Clear();

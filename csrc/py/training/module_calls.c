@@ -124,7 +124,7 @@ look_at(PyObject *snapshots)
 }
 
 static void
-look(void)
+look_at_calls(void)
 {
     ml_call calls[CALLS];
     size_t count = ml_frames_calls(calls, CALLS);
@@ -153,7 +153,7 @@ alloc_noticing(PyTypeObject *type, Py_ssize_t items)
         PyObject *error, *value, *traceback;
         PyErr_Fetch(&error, &value, &traceback);
         watched.looking = true;
-        look();
+        look_at_calls();
         watched.looking = false;
         PyErr_Restore(error, value, traceback);
     }

@@ -112,7 +112,7 @@ id_of(const naming *names, PyObject *module)
 
 /* Appends TEXT to the path of LENGTH bytes, cut if too long; returns the new length. */
 static size_t
-append(naming *names, size_t length, const char *text, size_t bytes)
+append_to_path(naming *names, size_t length, const char *text, size_t bytes)
 {
     if (bytes > PATH_BYTES - length) {
         bytes = PATH_BYTES - length;
@@ -138,8 +138,8 @@ append_child(naming *names, size_t length, PyObject *key)
             return length;
         }
     }
-    length = length > 0 ? append(names, length, ".", 1) : 0;
-    return append(names, length, text, (size_t)bytes);
+    length = length > 0 ? append_to_path(names, length, ".", 1) : 0;
+    return append_to_path(names, length, text, (size_t)bytes);
 }
 
 static void
@@ -201,10 +201,10 @@ prefix_of(naming *names, const root *roots, size_t index)
         number += roots[i].holds_modules &&
                   strcmp(class_name(roots[i].module).bytes, name.bytes) == 0;
     }
-    size_t length = append(names, 0, name.bytes, name.length);
+    size_t length = append_to_path(names, 0, name.bytes, name.length);
     if (number > 1) {
         int bytes = PyOS_snprintf(text, sizeof(text), "#%u", number);
-        length = append(names, length, text, (size_t)bytes);
+        length = append_to_path(names, length, text, (size_t)bytes);
     }
     return length;
 }

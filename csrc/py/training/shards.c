@@ -146,7 +146,7 @@ key_of(PyObject *module, PyObject *name)
 }
 
 static void
-keep(void *context, const ml_shard *shard)
+keep_shard(void *context, const ml_shard *shard)
 {
     (void)ml_addresses_add(context, key_of(shard->module, shard->name), 0);
 }
@@ -157,7 +157,7 @@ ml_shards_note(ml_state *state, PyObject *objects)
     ml_shards_forget(state);
     ml_addresses *kept = ml_alloc_zeroed(1, sizeof(*kept));
     for (Py_ssize_t i = 0; kept != NULL && i < PyList_GET_SIZE(objects); i++) {
-        ml_shards_visit(PyList_GET_ITEM(objects, i), keep, kept);
+        ml_shards_visit(PyList_GET_ITEM(objects, i), keep_shard, kept);
     }
     state->shards = kept;
 }

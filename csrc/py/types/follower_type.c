@@ -18,7 +18,7 @@ typedef struct live_object {
 
 /* The file behind OP, reserved until release(); NULL with an exception. */
 static ml_follower *
-take(PyObject *op)
+take_follower(PyObject *op)
 {
     live_object *self = (live_object *)op;
     if (self->live == NULL) {
@@ -76,7 +76,7 @@ live_poll(PyObject *op, PyObject *args)
             return NULL;
         }
     }
-    ml_follower *live = take(op);
+    ml_follower *live = take_follower(op);
     if (live == NULL) {
         return NULL;
     }
@@ -112,7 +112,7 @@ PyDoc_STRVAR(
 static PyObject *
 live_recording(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    ml_follower *live = take(op);
+    ml_follower *live = take_follower(op);
     if (live == NULL) {
         return NULL;
     }
@@ -185,7 +185,7 @@ live_history(PyObject *op, PyObject *arg)
     if (device == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    const ml_follower *live = take(op);
+    const ml_follower *live = take_follower(op);
     if (live == NULL) {
         return NULL;
     }
@@ -210,7 +210,7 @@ PyDoc_STRVAR(fileno_doc,
 static PyObject *
 live_fileno(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    const ml_follower *live = take(op);
+    const ml_follower *live = take_follower(op);
     if (live == NULL) {
         return NULL;
     }
@@ -226,7 +226,7 @@ static PyObject *
 live_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     live_object *self = (live_object *)op;
-    if (self->live != NULL && take(op) == NULL) {
+    if (self->live != NULL && take_follower(op) == NULL) {
         return NULL;
     }
     ml_follower_close(self->live);

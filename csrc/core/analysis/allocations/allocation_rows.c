@@ -99,7 +99,7 @@ number_rows(ml_allocation_rows *rows)
 /* ---- The whole ---- */
 
 static int
-fill(ml_allocation_rows *rows, ml_allocation_kinds *kinds)
+fill_rows(ml_allocation_rows *rows, ml_allocation_kinds *kinds)
 {
     size_t count = rows->lifetimes->count;
     rows->ordinals = ml_alloc_zeroed(count + 1, sizeof(uint32_t));
@@ -135,7 +135,7 @@ ml_allocation_rows_init(ml_allocation_rows *rows, ml_allocation_kinds *kinds,
     rows->analysis = analysis;
     rows->trace = analysis->trace;
     rows->lifetimes = &analysis->lifetimes;
-    error = fill(rows, kinds);
+    error = fill_rows(rows, kinds);
     if (error < 0) {
         ml_allocation_rows_fini(rows);
     }

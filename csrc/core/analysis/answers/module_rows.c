@@ -125,7 +125,7 @@ choice_init(choice *c, const ml_module_tree *tree)
 
 /* The rows if the root's children weigh BOOST times as much; returns their number. */
 static size_t
-choose(choice *c, unsigned boost, size_t most, ml_module_row *rows)
+choose_rows(choice *c, unsigned boost, size_t most, ml_module_row *rows)
 {
     for (size_t i = 0; i < c->count; i++) {
         shown *at = &c->list[i];
@@ -215,11 +215,11 @@ ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most,
 {
     choice c;
     int error = choice_init(&c, tree);
-    *count = error < 0 ? 0 : choose(&c, 1, most, rows);
+    *count = error < 0 ? 0 : choose_rows(&c, 1, most, rows);
     for (unsigned boost = 2; boost <= BOOST_MOST && leaves_much(&c, rows, *count);
          boost *= 2) {
         ml_module_row others[ML_MODULE_ROWS];
-        size_t found = choose(&c, boost, most, others);
+        size_t found = choose_rows(&c, boost, most, others);
         if (is_better(rows, *count, others, found, tree->nodes[0].all.bytes)) {
             memcpy(rows, others, found * sizeof(*rows));
             *count = found;

@@ -165,7 +165,7 @@ replay_to_event(oom_work *w, ml_replay *replay, ml_oom_steps *steps)
 }
 
 static int
-fill(oom_work *w)
+fill_oom(oom_work *w)
 {
     ml_oom *oom = w->oom;
     int error = ml_peak_new_at(w->recording, w->device, oom->event, &oom->state);
@@ -223,7 +223,7 @@ ml_oom_new(const ml_recording *recording, size_t device, uint64_t event, ml_oom 
         return ML_ENOMEM;
     }
     w.oom->event = event;
-    int error = fill(&w);
+    int error = fill_oom(&w);
     if (error < 0) {
         ml_oom_free(w.oom);
         return error;

@@ -139,7 +139,7 @@ explain(const peak_work *w)
 /* ---- The whole ---- */
 
 static int
-fill(peak_work *w, const ml_replay *replay)
+fill_peak(peak_work *w, const ml_replay *replay)
 {
     const ml_device_trace *trace = w->analysis->trace;
     ml_peak *peak = w->peak;
@@ -172,7 +172,7 @@ make(const ml_analysis *analysis, uint64_t position, ml_peak **out)
                     : ml_analysis_replay(analysis, (size_t)position, &replay);
     if (error == 0) {
         w.peak->position = position;
-        error = fill(&w, replay);
+        error = fill_peak(&w, replay);
     }
     ml_replay_free(replay);
     ml_free(w.stacks);

@@ -32,7 +32,7 @@ typedef struct stack_lines_work {
 } stack_lines_work;
 
 static void
-add(ml_stack_line_figures *to, const ml_stack_line_figures *from)
+add_figures(ml_stack_line_figures *to, const ml_stack_line_figures *from)
 {
 #define XX(name, key) to->name += from->name;
     ML_STACK_LINE_SUMS(XX)
@@ -65,7 +65,8 @@ add_events(stack_lines_work *w)
         if (life->requested == ML_NEVER && life->end == ML_NEVER) {
             own.left = life->bytes;
         }
-        add(&w->stacks[ml_events_stack(&lifetimes->trace->events, life->birth - 1)],
+        add_figures(
+            &w->stacks[ml_events_stack(&lifetimes->trace->events, life->birth - 1)],
             &own);
     }
     return 0;
@@ -100,7 +101,7 @@ add_to_callers(stack_lines_work *w)
 {
     for (size_t i = w->recording->stack_count; i-- > 1;) {
         uint32_t caller = w->recording->stacks[i].parent;
-        add(&w->stacks[caller], &w->stacks[i]);
+        add_figures(&w->stacks[caller], &w->stacks[i]);
         w->next_callee[i] = w->first_callee[caller];
         w->first_callee[caller] = (uint32_t)i;
     }
@@ -126,7 +127,7 @@ enter(stack_lines_work *w, uint32_t stack)
 {
     uint32_t line = w->line_of[w->recording->stacks[stack].frame];
     if (w->running[line]++ == 0) {
-        add(&w->lines[line], &w->stacks[stack]);
+        add_figures(&w->lines[line], &w->stacks[stack]);
     }
     add_called_elsewhere(w, stack);
 }
@@ -194,7 +195,7 @@ any_figure(const ml_stack_line_figures *figures)
 }
 
 static int
-collect(const stack_lines_work *w, ml_stack_lines *all)
+collect_lines(const stack_lines_work *w, ml_stack_lines *all)
 {
     const ml_recording *recording = w->recording;
     size_t count = 0;
@@ -279,7 +280,7 @@ ml_stack_lines_init(ml_stack_lines *all, const ml_recording *recording, size_t d
         add_blocks(&w);
         add_to_callers(&w);
         walk(&w);
-        error = collect(&w, all);
+        error = collect_lines(&w, all);
     }
     clean_up(&w);
     return error;

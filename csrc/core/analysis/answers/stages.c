@@ -119,7 +119,7 @@ extend_run(finder *f, run *open, size_t event, const ml_event *at)
 }
 
 static int
-follow(finder *f)
+find_stages(finder *f)
 {
     static const uint8_t of_phase[] = {
         [ML_PHASE_FORWARD] = ML_STAGE_FORWARD,
@@ -171,7 +171,7 @@ ml_stages_new(const ml_analysis *analysis, uint8_t **out)
         error = find_generation(&f);
     }
     if (error == 0) {
-        error = follow(&f);
+        error = find_stages(&f);
     }
     if (error == 0) {
         *out = f.stages;

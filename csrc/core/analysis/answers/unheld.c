@@ -340,7 +340,7 @@ compare_rows(const void *a, const void *b)
 /* ---- The whole ---- */
 
 static int
-fill(unheld_work *w, const ml_claim *claims, size_t count)
+fill_unheld(unheld_work *w, const ml_claim *claims, size_t count)
 {
     int result = take_claims(w, claims, count);
     if (result == 0 && w->device < w->memory->device_count) {
@@ -375,7 +375,7 @@ ml_unheld_new(const ml_recording *memory, size_t device, const ml_claim *claims,
     if (w.unheld == NULL) {
         return ML_ENOMEM;
     }
-    int result = fill(&w, claims, count);
+    int result = fill_unheld(&w, claims, count);
     ml_free(w.claims);
     ml_free(w.in_block);
     ml_free(w.own);

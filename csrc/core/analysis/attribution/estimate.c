@@ -271,7 +271,7 @@ category_by_free(const search *s, uint32_t requested, uint64_t size)
 }
 
 static size_t
-collect(search *s, candidate *found)
+collect_candidates(search *s, candidate *found)
 {
     size_t count = 0;
     for (size_t i = 0; i < s->lifetimes->earlier_count; i++) {
@@ -334,7 +334,7 @@ find_earlier(search *s)
         ml_free(found);
         return ML_ENOMEM;
     }
-    size_t count = collect(s, found);
+    size_t count = collect_candidates(s, found);
     if (count != 0) {
         qsort(found, count, sizeof(candidate), compare_candidates);
     }

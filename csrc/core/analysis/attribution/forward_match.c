@@ -358,7 +358,7 @@ tells(const ml_forward_index *forwards, const sought *node,
 }
 
 static ml_forward_match
-find(const ml_forward_index *forwards, sought node, unsigned nested)
+find_forward(const ml_forward_index *forwards, sought node, unsigned nested)
 {
     const ml_forward_match nowhere = {0, 0, ML_FORWARD_MATCH_NOWHERE};
     if (node.thread == 0 || node.sequence == UINT64_MAX || nested == MOST_NESTED) {
@@ -386,7 +386,7 @@ find(const ml_forward_index *forwards, sought node, unsigned nested)
             return nowhere;
         }
         sought maker = {after->sequence, after->order, after->node, after->node_thread};
-        ml_forward_match found = find(forwards, maker, nested + 1);
+        ml_forward_match found = find_forward(forwards, maker, nested + 1);
         if (way == ML_FORWARD_MATCH_LIKELY && found.way == ML_FORWARD_MATCH_EXACT) {
             found.way = ML_FORWARD_MATCH_LIKELY;
         }
@@ -407,7 +407,7 @@ ml_forward_index_find(const ml_forward_index *forwards, size_t device, size_t in
     sought node = {
         ml_events_sequence(events, index), order_of(forwards->recording, device, index),
         ml_events_node(events, index), ml_events_autograd_thread(events, index)};
-    return find(forwards, node, 0);
+    return find_forward(forwards, node, 0);
 }
 
 int

@@ -9,7 +9,7 @@
 /* ---- The file ---- */
 
 static int
-begin(ml_follower *live, ml_read_error *error)
+begin_reading(ml_follower *live, ml_read_error *error)
 {
     int result = mlab_read_header(&live->input, &live->header, error);
     if (result < 0) {
@@ -55,7 +55,7 @@ begin_again(ml_follower *live, ml_read_error *error)
     }
     live->ready_count = 0;
     live->queue_count = 0;
-    return begin(live, error);
+    return begin_reading(live, error);
 }
 
 int
@@ -71,7 +71,7 @@ ml_follower_open(ml_follower **out, const char *path, size_t kept, ml_read_error
                      ? ML_EIO
                      : ml_mlab_input_of(&live->input, &live->descriptor);
     if (result == 0) {
-        result = begin(live, error);
+        result = begin_reading(live, error);
     }
     if (result < 0) {
         int errnum = errno;

@@ -85,7 +85,7 @@ follower_forget(ml_follower *live, unsigned device, size_t count)
 
 /* Between two steps if possible, when hardly any block waits for a backward pass. */
 static void
-choose(past *of)
+choose_moment(past *of)
 {
     const ml_recording *recording = of->whole->recording;
     const ml_device_trace *most = &recording->devices[0];
@@ -186,7 +186,7 @@ walk(past *of, unsigned device)
 }
 
 static int
-look(past *of)
+look_at_past(past *of)
 {
     const ml_recording *recording = of->whole->recording;
     int result = invert_stacks(of);
@@ -372,7 +372,7 @@ keep_peaks(past *of, unsigned device)
 
 /* Cannot fail from here on. */
 static void
-forget(past *of, follower_prior_blocks *prior_blocks)
+forget_past(past *of, follower_prior_blocks *prior_blocks)
 {
     ml_follower *live = of->live;
     mlab_reader *reader = live->reader;
@@ -450,14 +450,14 @@ follower_condense(ml_follower *live)
         result = follower_finish(live, &of->whole, &info);
     }
     if (result == 0) {
-        choose(of);
-        result = look(of);
+        choose_moment(of);
+        result = look_at_past(of);
     }
     for (unsigned d = 0; result == 0 && d < kept->device_count; d++) {
         result = keep_prior_blocks(of, d, &prior_blocks[d]);
     }
     if (result == 0) {
-        forget(of, prior_blocks);
+        forget_past(of, prior_blocks);
     }
     ml_mlab_info_fini(&info);
     past_fini(of, prior_blocks);

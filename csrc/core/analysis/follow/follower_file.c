@@ -152,7 +152,7 @@ go_on(ml_follower *live, follower_lane *lane)
 }
 
 static int
-begin(ml_follower *live, follower_lane *lane, follower_chunk *chunk)
+begin_chunk(ml_follower *live, follower_lane *lane, follower_chunk *chunk)
 {
     ml_chunk header;
     chunk->read = true;
@@ -209,7 +209,7 @@ step(ml_follower *live, unsigned number)
     if (result < 0 || next == NULL) {
         return result;
     }
-    result = begin(live, lane, next);
+    result = begin_chunk(live, lane, next);
     return result < 0 ? result : 1;
 }
 

@@ -237,7 +237,7 @@ note_reserved(ml_lifetimes_work *w, uint32_t moment)
 }
 
 static int
-begin(ml_lifetimes_work *w)
+begin_lifetimes(ml_lifetimes_work *w)
 {
     ml_lifetimes *lifetimes = w->lifetimes;
     lifetimes->of_event =
@@ -270,7 +270,7 @@ ml_lifetimes_begin(ml_lifetimes *lifetimes, const ml_device_trace *trace,
     w->ledger = ml_replay_ledger(replay);
     w->totals = ml_ledger_current(w->ledger);
     w->has_segments = ml_replay_has_segments(replay);
-    int error = begin(w);
+    int error = begin_lifetimes(w);
     if (error < 0) {
         ml_lifetimes_end(w);
         return error;

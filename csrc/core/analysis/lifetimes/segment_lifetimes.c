@@ -24,7 +24,7 @@ piece(const ml_mapped_pieces *pieces, size_t at)
 
 /* The first piece that ends above ADDR. */
 static size_t
-find(const ml_mapped_pieces *pieces, uint64_t addr)
+find_piece(const ml_mapped_pieces *pieces, uint64_t addr)
 {
     size_t low;
     ML_SEARCH(low, pieces->count, end_of(piece(pieces, low)) <= addr);
@@ -78,7 +78,7 @@ end_pieces(ml_mapped_pieces *pieces, size_t from, size_t to, uint32_t moment)
 static int
 clear(ml_mapped_pieces *pieces, uint64_t low, uint64_t high, bool cut, uint32_t moment)
 {
-    size_t from = find(pieces, low);
+    size_t from = find_piece(pieces, low);
     size_t to = from;
     ml_segment_lifetime left = {0}, right = {0};
     for (; to < pieces->count && piece(pieces, to)->addr < high; to++) {
@@ -127,9 +127,9 @@ of_segment(const ml_segment *segment, uint32_t moment)
 
 /* Removes what the ledger lacks in [LOW, HIGH). */
 static int
-forget(const comparison *c, uint64_t low, uint64_t high)
+forget_pieces(const comparison *c, uint64_t low, uint64_t high)
 {
-    size_t at = find(c->pieces, low);
+    size_t at = find_piece(c->pieces, low);
     bool any = low < high && at < c->pieces->count && piece(c->pieces, at)->addr < high;
     return any ? clear(c->pieces, low, high, true, c->moment) : 0;
 }
@@ -140,10 +140,10 @@ compare_segment(void *context, const ml_segment *segment)
     comparison *c = context;
     ml_mapped_pieces *pieces = c->pieces;
     uint64_t end = segment->addr + segment->total;
-    int error = forget(c, c->end, segment->addr);
+    int error = forget_pieces(c, c->end, segment->addr);
     c->end = end;
     for (uint64_t at = segment->addr; at < end && error == 0;) {
-        size_t next = find(pieces, at);
+        size_t next = find_piece(pieces, at);
         uint64_t known = next < pieces->count ? piece(pieces, next)->addr : end;
         if (known <= at) {
             uint64_t stop = end_of(piece(pieces, next));
@@ -165,7 +165,7 @@ compare(ml_mapped_pieces *pieces, const ml_ledger *ledger, uint32_t moment)
     comparison c = {.pieces = pieces, .moment = moment};
     ml_ledger_visitor visitor = {.context = &c, .segment = compare_segment};
     int error = ml_ledger_visit(ledger, &visitor);
-    return error == 0 ? forget(&c, c.end, UINT64_MAX) : error;
+    return error == 0 ? forget_pieces(&c, c.end, UINT64_MAX) : error;
 }
 
 /* ---- Following ---- */
@@ -201,7 +201,8 @@ map(ml_mapped_pieces *pieces, const ml_event *event, uint32_t moment)
                                    .expandable = expandable,
                                    .small = event->size <= ML_SMALL_SEGMENT_BYTES,
                                    .private_pool = private};
-    return error == 0 ? insert(pieces, find(pieces, event->addr), segment) : error;
+    return error == 0 ? insert(pieces, find_piece(pieces, event->addr), segment)
+                      : error;
 }
 
 /* While EVENT's block is outside every known segment, it is a segment of its own. */
@@ -211,7 +212,7 @@ follow_alone(ml_mapped_pieces *pieces, const ml_event *event, uint64_t reserved,
 {
     bool known = (event->flags & ML_EVENT_BLOCK_KNOWN) != 0;
     uint64_t bytes = event->block_bytes;
-    size_t at = find(pieces, event->addr);
+    size_t at = find_piece(pieces, event->addr);
     const ml_segment_lifetime *next = at < pieces->count ? piece(pieces, at) : NULL;
     if (known && event->action == ML_ACTION_ALLOC &&
         reserved == pieces->bytes + bytes && bytes <= UINT64_MAX - event->addr &&

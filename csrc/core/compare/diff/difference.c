@@ -376,7 +376,7 @@ turn(ml_match *match)
 }
 
 static int
-fill(difference_work *w)
+fill_difference(difference_work *w)
 {
     const ml_difference_side *sides = w->ask->sides;
     unsigned first = compare_sides(&sides[0], &sides[1]) > 0;
@@ -419,7 +419,7 @@ ml_difference_new(const ml_difference_ask *ask, ml_difference **out)
     difference_work w = {.ask = ask, .made = ml_alloc_zeroed(1, sizeof(ml_difference))};
     int result = w.made == NULL ? ML_ENOMEM : ml_string_pool_init(&w.texts);
     if (result == 0) {
-        result = fill(&w);
+        result = fill_difference(&w);
     }
     ml_match_fini(&w.match);
     ml_sites_fini(&w.sites[0]);

@@ -121,7 +121,8 @@ describe_line(ml_match_lines *lines, const ml_sites *sites, const uint8_t *known
 }
 
 static int
-fill(ml_match_lines *lines, const ml_sites *sites, const uint8_t *known, place *places)
+fill_lines(ml_match_lines *lines, const ml_sites *sites, const uint8_t *known,
+           place *places)
 {
     for (size_t i = 0; i < sites->count; i++) {
         const ml_site_key *key = &sites->items[i].key;
@@ -164,7 +165,7 @@ ml_match_lines_init(ml_match_lines *lines, const ml_sites *sites, const uint8_t 
         .items = ml_alloc_zeroed(sites->count + 1, sizeof(*lines->items))};
     int result = ML_ENOMEM;
     if (places != NULL && lines->order != NULL && lines->items != NULL) {
-        result = fill(lines, sites, known, places);
+        result = fill_lines(lines, sites, known, places);
     }
     ml_free(places);
     if (result < 0) {

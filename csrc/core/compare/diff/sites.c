@@ -249,7 +249,7 @@ grow_table(ml_sites *sites)
 }
 
 static int
-fill(sites_work *w)
+fill_sites(sites_work *w)
 {
     size_t frames = w->recording->frame_count;
     w->operations = ml_alloc_zeroed(frames + 1, sizeof(uint64_t));
@@ -281,7 +281,7 @@ ml_sites_init(ml_sites *sites, ml_string_pool *texts, const ml_recording *record
                         .recording = recording,
                         .texts = ids,
                         .analysis = sites->analysis};
-        result = fill(&w);
+        result = fill_sites(&w);
     }
     ml_free(ids);
     if (result < 0) {
@@ -397,8 +397,8 @@ raise(uint64_t *most, uint64_t now)
 /* The most live bytes from state FIRST to state LAST, where a state's number is its
  * events; NOW is live before the first. */
 static void
-follow(const ml_sites *sites, size_t position, size_t first, size_t last, uint64_t *now,
-       ml_site_live *live)
+sum_live(const ml_sites *sites, size_t position, size_t first, size_t last,
+         uint64_t *now, ml_site_live *live)
 {
     for (size_t i = 0; i < last; i++) {
         for (size_t s = 0; i == first && s < sites->count; s++) {
@@ -436,7 +436,7 @@ ml_sites_live(const ml_sites *sites, size_t position, size_t first, size_t last,
         for (size_t i = 0; i < sites->analysis->lifetimes.earlier_count; i++) {
             now[sites->site[i]] += sites->bytes[i];
         }
-        follow(sites, position, first, last, now, made);
+        sum_live(sites, position, first, last, now, made);
         for (size_t s = 0; s < sites->count; s++) {
             raise(&made[s].most_before, made[s].bytes);
             raise(&made[s].most_after, made[s].bytes);

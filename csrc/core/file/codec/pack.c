@@ -5,7 +5,7 @@
 #include <string.h>
 
 static inline uint8_t *
-put(uint8_t *to, uint64_t value, unsigned bytes)
+put_packed(uint8_t *to, uint64_t value, unsigned bytes)
 {
     memcpy(to, &value, sizeof(value));
     return to + bytes;
@@ -33,7 +33,7 @@ put_addr(uint8_t **to, uint64_t addr, uint64_t before)
         field = ml_pack_fold_sign(distance, 0);
         code = 6;
     }
-    *to = put(*to, field, ml_pack_addr_bytes[code]);
+    *to = put_packed(*to, field, ml_pack_addr_bytes[code]);
     return code << ML_PACK_ADDR_AT;
 }
 
@@ -47,7 +47,7 @@ put_size(uint8_t **to, uint64_t size)
     else {
         code = size >> 8 == 0 ? 1 : size >> 16 == 0 ? 2 : size >> 32 == 0 ? 5 : 7;
     }
-    *to = put(*to, size >> ml_pack_size_shift[code], ml_pack_size_bytes[code]);
+    *to = put_packed(*to, size >> ml_pack_size_shift[code], ml_pack_size_bytes[code]);
     return code << ML_PACK_SIZE_AT;
 }
 
@@ -55,7 +55,7 @@ static inline uint32_t
 put_stack(uint8_t **to, uint32_t stack, unsigned place)
 {
     unsigned code = 1u + (stack >> 16 != 0) + (stack >> 24 != 0);
-    *to = put(*to, stack, code + 1);
+    *to = put_packed(*to, stack, code + 1);
     return code << place;
 }
 
@@ -68,7 +68,7 @@ put_block(uint8_t **to, uint64_t block, uint64_t size)
     if (code == 7 && (over & 511) == 0 && field >> 32 == 0) {
         code = 3u + (field >> 8 != 0) + (field >> 16 != 0) + (field >> 24 != 0);
     }
-    *to = put(*to, code == 7 ? block : field, ml_pack_block_bytes[code]);
+    *to = put_packed(*to, code == 7 ? block : field, ml_pack_block_bytes[code]);
     return code << ML_PACK_BLOCK_AT;
 }
 
@@ -85,7 +85,7 @@ put_sequence(uint8_t **to, uint64_t sequence, uint64_t before)
         field = sequence;
         code = 5;
     }
-    *to = put(*to, field, ml_pack_sequence_bytes[code]);
+    *to = put_packed(*to, field, ml_pack_sequence_bytes[code]);
     return code << ML_PACK_SEQUENCE_AT;
 }
 
@@ -113,17 +113,17 @@ put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t *to)
         bool wide = event->thread >> 16 != 0;
         mask |= wide ? ML_PACK_CONTEXT_THREAD_WIDE : ML_PACK_CONTEXT_THREAD;
         state->thread = event->thread;
-        to = put(to, event->thread, wide ? 4 : 2);
+        to = put_packed(to, event->thread, wide ? 4 : 2);
     }
     if (event->autograd_thread != state->autograd_thread) {
         mask |= ML_PACK_CONTEXT_AUTOGRAD;
         state->autograd_thread = event->autograd_thread;
-        to = put(to, event->autograd_thread, 2);
+        to = put_packed(to, event->autograd_thread, 2);
     }
     if (event->stream != state->stream) {
         bool back = event->stream == state->stream_before;
         mask |= back ? ML_PACK_CONTEXT_STREAM_BACK : ML_PACK_CONTEXT_STREAM;
-        to = put(to, event->stream, back ? 0 : 8);
+        to = put_packed(to, event->stream, back ? 0 : 8);
         state->stream_before = state->stream;
         state->stream = event->stream;
     }
@@ -136,7 +136,7 @@ put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t *to)
     if (event->metadata != state->metadata) {
         mask |= ML_PACK_CONTEXT_METADATA;
         state->metadata = event->metadata;
-        to = put(to, event->metadata, 4);
+        to = put_packed(to, event->metadata, 4);
     }
     head[0] = (uint8_t)(ML_PACK_TAG_CONTEXT | class << 4);
     head[1] = (uint8_t)mask;
@@ -152,13 +152,13 @@ put_next(ml_pack *state, const ml_event *event, uint8_t *to)
     if (event->next - state->next == UINT64_C(1) << 63) {
         code = 3; /* the distance loses its highest bit */
     }
-    to = put(to, code == 3 ? event->next : field, ml_pack_next_bytes[code]);
+    to = put_packed(to, code == 3 ? event->next : field, ml_pack_next_bytes[code]);
     state->next = event->next;
     *head = (uint8_t)(ML_PACK_TAG_NEXT | code << ML_PACK_NEXT_CODE_AT);
     if (event->next_thread != state->next_thread) {
         *head |= ML_PACK_NEXT_THREAD;
         state->next_thread = event->next_thread;
-        to = put(to, event->next_thread, 2);
+        to = put_packed(to, event->next_thread, 2);
     }
     return to;
 }
@@ -168,11 +168,11 @@ put_sparse(unsigned number, uint32_t value, uint8_t *to)
 {
     for (; number >= ML_PACK_SPARSE_PAGE; number -= ML_PACK_SPARSE_PAGE) {
         *to = (uint8_t)(ML_PACK_TAG_SPARSE | 1u << 4);
-        to = put(to + 1, 0, 2);
+        to = put_packed(to + 1, 0, 2);
     }
     unsigned code = 0u + (value >> 8 != 0) + (value >> 16 != 0) + (value >> 24 != 0);
     *to = (uint8_t)(ML_PACK_TAG_SPARSE | code << 4 | number << 6);
-    return put(to + 1, value, code + 1);
+    return put_packed(to + 1, value, code + 1);
 }
 
 /* Whether EVENT is the free that STATE's event requested, completed. */
@@ -199,7 +199,7 @@ put_completed(ml_pack *state, const ml_event *event, uint8_t *to)
     *to = (uint8_t)(ML_PACK_TAG_COMPLETED | code << 4);
     state->time = event->time;
     state->action = ML_ACTION_FREE_COMPLETED;
-    return put(to + 1, passed, ml_pack_completed_time_bytes[code]);
+    return put_packed(to + 1, passed, ml_pack_completed_time_bytes[code]);
 }
 
 static inline uint8_t *
@@ -213,7 +213,7 @@ put_event(ml_pack *state, const ml_event *event, unsigned action, unsigned class
     unsigned time =
         passed >> 16 == 0 ? 0 : 1u + (passed >> 24 != 0) + (passed >> 32 != 0);
     codes |= time << ML_PACK_TIME_AT;
-    to = put(to, passed, ml_pack_time_bytes[time]);
+    to = put_packed(to, passed, ml_pack_time_bytes[time]);
     state->time = event->time;
     if (event->addr != state->addr) {
         codes |= put_addr(&to, event->addr, state->addr);
@@ -244,7 +244,7 @@ put_event(ml_pack *state, const ml_event *event, unsigned action, unsigned class
     if (event->node != state->node) {
         unsigned node = event->node == 0 ? 1 : event->node >> 16 == 0 ? 2 : 3;
         codes |= node << ML_PACK_NODE_AT;
-        to = put(to, event->node, ml_pack_node_bytes[node]);
+        to = put_packed(to, event->node, ml_pack_node_bytes[node]);
         state->node = event->node;
     }
     state->action = (uint8_t)action;

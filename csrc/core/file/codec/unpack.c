@@ -206,7 +206,7 @@ static const uint64_t low_bytes[9] = {
 
 /* As get, where a whole word can be read. */
 static inline uint64_t
-take(const uint8_t **at, unsigned bytes)
+take_bytes(const uint8_t **at, unsigned bytes)
 {
     uint64_t value;
     memcpy(&value, *at, sizeof(value));
@@ -230,30 +230,33 @@ take_event(ml_pack *state, unsigned codes, const uint8_t *at)
     unsigned sequence = codes >> ML_PACK_SEQUENCE_AT & 7u;
     unsigned node = codes >> ML_PACK_NODE_AT & 3u;
     state->action = (uint8_t)action;
-    state->time += take(&at, ml_pack_time_bytes[codes >> ML_PACK_TIME_AT & 3u]);
-    uint64_t field = take(&at, ml_pack_addr_bytes[addr]);
+    state->time += take_bytes(&at, ml_pack_time_bytes[codes >> ML_PACK_TIME_AT & 3u]);
+    uint64_t field = take_bytes(&at, ml_pack_addr_bytes[addr]);
     state->addr =
         addr == 7 ? field
                   : state->addr + ml_pack_unfold_sign(field, ml_pack_addr_shift[addr]);
     if (size != 0) {
-        state->size = take(&at, ml_pack_size_bytes[size]) << ml_pack_size_shift[size];
+        state->size = take_bytes(&at, ml_pack_size_bytes[size])
+                      << ml_pack_size_shift[size];
     }
     if (stack != 0) {
-        state->stack[class] = (uint32_t)take(&at, ml_pack_stack_bytes[stack]);
+        state->stack[class] = (uint32_t)take_bytes(&at, ml_pack_stack_bytes[stack]);
     }
     if (origin != 0) {
-        state->origin_stack[class] = (uint32_t)take(&at, ml_pack_stack_bytes[origin]);
+        state->origin_stack[class] =
+            (uint32_t)take_bytes(&at, ml_pack_stack_bytes[origin]);
     }
-    field = take(&at, ml_pack_block_bytes[block]);
+    field = take_bytes(&at, ml_pack_block_bytes[block]);
     state->block_bytes = block_of(block, field, state->size);
     if (sequence != 0) {
-        get_sequence(state, sequence, take(&at, ml_pack_sequence_bytes[sequence]));
+        get_sequence(state, sequence,
+                     take_bytes(&at, ml_pack_sequence_bytes[sequence]));
     }
     else {
         state->sequence_max = 0;
     }
     if (node != 0) {
-        state->node = (uint32_t)take(&at, ml_pack_node_bytes[node]);
+        state->node = (uint32_t)take_bytes(&at, ml_pack_node_bytes[node]);
     }
     return at;
 }

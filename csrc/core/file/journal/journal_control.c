@@ -21,7 +21,7 @@ typedef struct message {
 } message;
 
 static void
-put(message *to, const void *bytes, size_t length)
+put_raw(message *to, const void *bytes, size_t length)
 {
     to->cut |= length > sizeof(to->bytes) - to->length;
     if (length > 0 && !to->cut) {
@@ -34,13 +34,13 @@ static void
 put_number(message *to, uint64_t number)
 {
     uint8_t bytes[ML_VARINT_ROOM];
-    put(to, bytes, ml_varint_write(bytes, number));
+    put_raw(to, bytes, ml_varint_write(bytes, number));
 }
 
 /* The port's control lock is held, or the journal is not shared yet.  False: no room,
  * which is counted. */
 static bool
-append(ml_journal *journal, unsigned kind, const message *record)
+append_record(ml_journal *journal, unsigned kind, const message *record)
 {
     ml_journal_lane *lane = &journal->lanes[ML_MLAB_LANES];
     ml_mlab_lane *shown = &journal->header->lanes[ML_MLAB_LANES];
@@ -92,7 +92,7 @@ static void
 append_patiently(ml_journal *journal, unsigned kind, const message *record)
 {
     lock_with_room(journal, record->length);
-    append(journal, kind, record);
+    append_record(journal, kind, record);
     pthread_mutex_unlock(&journal->port->control);
 }
 
@@ -100,7 +100,7 @@ static void
 append_start(ml_journal *journal, unsigned kind, const void *bytes, size_t length)
 {
     message record = {0};
-    put(&record, bytes, length);
+    put_raw(&record, bytes, length);
     append_patiently(journal, kind, &record);
 }
 
@@ -180,13 +180,13 @@ ml_journal_setting(ml_journal *journal, const char *key, char kind, int64_t inte
         memcpy(setting.divisions, divisions, sizeof(setting.divisions));
     }
     message record = {0};
-    put(&record, &setting, sizeof(setting));
-    put(&record, key, setting.key_bytes);
+    put_raw(&record, &setting, sizeof(setting));
+    put_raw(&record, key, setting.key_bytes);
     if (text != NULL) {
-        put(&record, text, strlen(text));
+        put_raw(&record, text, strlen(text));
     }
     pthread_mutex_lock(&journal->port->control);
-    append(journal, ML_MLAB_SETTING, &record);
+    append_record(journal, ML_MLAB_SETTING, &record);
     pthread_mutex_unlock(&journal->port->control);
 }
 
@@ -204,8 +204,8 @@ append_clock(ml_journal *journal, const uint64_t *ticks, size_t count)
     for (size_t i = 0; i < count; i++) {
         ml_mlab_clock clock = {ticks[i], times[i]};
         message record = {0};
-        put(&record, &clock, sizeof(clock));
-        append(journal, ML_MLAB_CLOCK, &record);
+        put_raw(&record, &clock, sizeof(clock));
+        append_record(journal, ML_MLAB_CLOCK, &record);
     }
 }
 
@@ -238,7 +238,7 @@ append_to_all(ml_journal_port *port, unsigned kind, const message *record, bool 
         ml_journal *journal = atomic_load(&port->journals[i]);
         if (journal != NULL) {
             append_anchor(journal);
-            append(journal, kind, record);
+            append_record(journal, kind, record);
             atomic_fetch_add(&journal->steps, step);
         }
     }
@@ -277,13 +277,13 @@ append_tag(ml_journal *journal, int device, const ml_tag *tag, ml_slice module,
     message record;
     record.length = 0;
     record.cut = false;
-    put(&record, head, sizeof(head));
+    put_raw(&record, head, sizeof(head));
     put_number(&record, tag->addr);
     put_number(&record, place);
     put_number(&record, module.length);
-    put(&record, module.bytes, module.length);
-    put(&record, name.bytes, name.length);
-    if (append(journal, ML_MLAB_TAG, &record) && claimed) {
+    put_raw(&record, module.bytes, module.length);
+    put_raw(&record, name.bytes, name.length);
+    if (append_record(journal, ML_MLAB_TAG, &record) && claimed) {
         ml_marks_tell(&lane->marks, tag->addr, owner);
     }
 }
@@ -307,7 +307,7 @@ ml_journal_use(ml_journal *journal, int device, uint64_t addr, uint64_t events)
     record.length = 0;
     record.cut = false;
     uint8_t number = (uint8_t)device;
-    put(&record, &number, sizeof(number));
+    put_raw(&record, &number, sizeof(number));
     put_number(&record, addr);
     put_number(&record, atomic_load(&journal->lanes[device].start) + events);
     append_start(journal, ML_MLAB_USE, record.bytes, record.length);
@@ -331,16 +331,16 @@ ml_journal_code_line(ml_journal_port *port, ml_journal *journal,
         .qualname_bytes = (uint16_t)texts[2]->length,
     };
     message record = {0};
-    put(&record, &what, sizeof(what));
+    put_raw(&record, &what, sizeof(what));
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        put(&record, texts[i]->bytes, texts[i]->length);
+        put_raw(&record, texts[i]->bytes, texts[i]->length);
     }
     pthread_mutex_lock(&port->control);
     bool attached = is_attached(port, journal);
     pthread_mutex_unlock(&port->control);
     if (attached && !record.cut) {
         if (lock_with_room(journal, record.length)) {
-            append(journal, ML_MLAB_CODE_LINE, &record);
+            append_record(journal, ML_MLAB_CODE_LINE, &record);
         }
         pthread_mutex_unlock(&port->control);
     }
@@ -363,15 +363,15 @@ ml_journal_port_note(ml_journal_port *port, const ml_note *note, const char *nam
     };
     memcpy(what.values, note->values, sizeof(what.values));
     message record = {0};
-    put(&record, &what, sizeof(what));
-    put(&record, name, length);
+    put_raw(&record, &what, sizeof(what));
+    put_raw(&record, name, length);
     append_to_all(port, ML_MLAB_NOTE, &record, note->kind == ML_NOTE_STEP);
 }
 
 static void
 put_text(message *to, ml_slice text)
 {
-    put(to, text.bytes, text.length);
+    put_raw(to, text.bytes, text.length);
 }
 
 /* TEXT, cut with a mark to at most half a record.  Readers need every frame, because
@@ -409,7 +409,7 @@ append_origins(ml_journal *journal)
         };
         record.length = 0;
         record.cut = false;
-        put(&record, &head, sizeof(head));
+        put_raw(&record, &head, sizeof(head));
         put_text(&record, name);
         put_text(&record, file);
         append_patiently(journal, ML_MLAB_ORIGIN_FRAME, &record);
@@ -420,7 +420,7 @@ append_origins(ml_journal *journal)
         ml_mlab_origin_line head = {.line = line->line, .frame = line->frame};
         record.length = 0;
         record.cut = false;
-        put(&record, &head, sizeof(head));
+        put_raw(&record, &head, sizeof(head));
         put_text(&record, ml_origins_text(origins, line->file));
         append_patiently(journal, ML_MLAB_ORIGIN_LINE, &record);
     }
@@ -447,13 +447,14 @@ ml_journal_port_name(ml_journal_port *port, uint32_t object, const char *name,
     uint32_t hash = (uint32_t)ml_hash_bytes(name, length) | 1;
     ml_mlab_name which = {.object = object};
     message record = {0};
-    put(&record, &which, sizeof(which));
-    put(&record, name, length);
+    put_raw(&record, &which, sizeof(which));
+    put_raw(&record, name, length);
     pthread_mutex_lock(&port->control);
     for (int i = 0; i < ML_PORT_JOURNALS; i++) {
         ml_journal *journal = atomic_load(&port->journals[i]);
         if (journal != NULL && object < ml_stacks_object_count(journal->stacks) &&
-            journal->named[object] != hash && append(journal, ML_MLAB_NAME, &record)) {
+            journal->named[object] != hash &&
+            append_record(journal, ML_MLAB_NAME, &record)) {
             /* It is reported again at every look at the program. */
             journal->named[object] = hash;
         }

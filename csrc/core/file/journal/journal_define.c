@@ -61,7 +61,7 @@ has(const _Atomic uint64_t *bits, uint32_t id)
 
 /* Only the lane's holder adds. */
 static void
-add(_Atomic uint64_t *bits, uint32_t id)
+add_id(_Atomic uint64_t *bits, uint32_t id)
 {
     uint64_t word = atomic_load_explicit(&bits[id / 64], memory_order_relaxed);
     atomic_store_explicit(&bits[id / 64], word | UINT64_C(1) << (id % 64),
@@ -91,7 +91,7 @@ define_string(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
             return false;
         }
     }
-    add(lane->strings, id);
+    add_id(lane->strings, id);
     return true;
 }
 
@@ -117,7 +117,7 @@ define_code(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
         !ml_journal_append(journal, lane, ML_MLAB_CODE, &record, sizeof(record))) {
         return false;
     }
-    add(lane->codes, id);
+    add_id(lane->codes, id);
     return true;
 }
 
@@ -134,7 +134,7 @@ define_object(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
         !ml_journal_append(journal, lane, ML_MLAB_OBJECT, &record, sizeof(record))) {
         return false;
     }
-    add(lane->objects, id);
+    add_id(lane->objects, id);
     return true;
 }
 
@@ -155,7 +155,7 @@ define_node(ml_journal *journal, ml_journal_lane *lane, uint32_t id)
         !ml_journal_append(journal, lane, ML_MLAB_NODE, &record, sizeof(record))) {
         return false;
     }
-    add(lane->nodes, id);
+    add_id(lane->nodes, id);
     return true;
 }
 
@@ -228,7 +228,7 @@ has_string(const ml_journal *journal, uint32_t id)
 }
 
 static void
-forget(_Atomic uint64_t *bits, const ml_stack_table *table)
+forget_ids(_Atomic uint64_t *bits, const ml_stack_table *table)
 {
     for (size_t i = 0; i < words_of(table); i++) {
         if (atomic_load_explicit(&bits[i], memory_order_relaxed) != 0) {
@@ -244,10 +244,10 @@ ml_journal_define_again(ml_journal *journal, ml_journal_lane *lane,
     const ml_stacks *stacks = journal->stacks;
     uint32_t nodes = ml_stacks_count(stacks);
     uint32_t strings = ml_stacks_string_count(stacks);
-    forget(lane->nodes, &stacks->nodes);
-    forget(lane->codes, &stacks->codes);
-    forget(lane->strings, &stacks->strings);
-    forget(lane->objects, &stacks->objects);
+    forget_ids(lane->nodes, &stacks->nodes);
+    forget_ids(lane->codes, &stacks->codes);
+    forget_ids(lane->strings, &stacks->strings);
+    forget_ids(lane->objects, &stacks->objects);
     for (uint32_t id = 1; id < nodes && id < stacks->nodes.limit; id++) {
         while (is_named(journal, id) && !define_stack(journal, lane, id)) {
             if (!room(journal)) {

@@ -23,7 +23,8 @@ fail(char *problem, size_t problem_bytes, int error, const char *format, ...)
 }
 
 static int
-tell(enum ml_locked_failure failure, const char *path, char *problem, size_t bytes)
+tell_failure(enum ml_locked_failure failure, const char *path, char *problem,
+             size_t bytes)
 {
     switch (failure) {
     case ML_LOCKED_OK:
@@ -77,8 +78,8 @@ ml_journal_file_open(ml_journal_file *file, const char *path, uint32_t chunk_byt
         return fail(problem, problem_bytes, result, "cannot record to %s: %s", path,
                     strerror(errno));
     }
-    return tell(ml_locked_file_open(&file->file, path, ML_MLAB_MAGIC), path, problem,
-                problem_bytes);
+    return tell_failure(ml_locked_file_open(&file->file, path, ML_MLAB_MAGIC), path,
+                        problem, problem_bytes);
 }
 
 int
@@ -88,7 +89,7 @@ ml_journal_file_keep(ml_journal_file *file, char *problem, size_t problem_bytes)
     return failure == ML_LOCKED_SYSTEM
                ? fail(problem, problem_bytes, ML_EIO, "cannot replace %s: %s",
                       file->file.path, strerror(errno))
-               : tell(failure, file->file.path, problem, problem_bytes);
+               : tell_failure(failure, file->file.path, problem, problem_bytes);
 }
 
 void

@@ -145,7 +145,7 @@ maps_no_files(int errnum)
 
 /* The file exists and is empty: the thread fills it. */
 static int
-begin(ml_journal *journal, char *problem, size_t problem_bytes)
+begin_file(ml_journal *journal, char *problem, size_t problem_bytes)
 {
     int result = ml_journal_thread_start(journal);
     if (result < 0) {
@@ -202,7 +202,7 @@ ml_journal_open(ml_journal **out, const ml_source *source, const ml_stacks *stac
                              options->limit_bytes, problem, problem_bytes);
     if (result == 0) {
         journal->header = ml_mapping_at(&journal->file.chunks, 0);
-        result = begin(journal, problem, problem_bytes);
+        result = begin_file(journal, problem, problem_bytes);
     }
     if (result < 0) {
         ml_journal_file_close(&journal->file, 0);

@@ -25,7 +25,7 @@ trim_lane_of(const ml_journal *journal, const ml_chunk *chunk)
 
 /* The chunk at SLOT is complete, and is about to be unmapped. */
 static void
-take(ml_journal *journal, unsigned slot)
+hand_to_trimmer(ml_journal *journal, unsigned slot)
 {
     ml_trimmer *trimmer = journal->trimmer;
     if (trimmer == NULL) {
@@ -107,7 +107,7 @@ reap(ml_journal *journal)
     for (unsigned i = 1; i < ML_JOURNAL_SLOTS; i++) {
         if (atomic_load_explicit(&journal->slots[i], memory_order_acquire) ==
             ML_SLOT_FULL) {
-            take(journal, i);
+            hand_to_trimmer(journal, i);
             ml_mapping_unmap(&journal->file.chunks, i);
             atomic_store(&journal->slots[i], ML_SLOT_EMPTY);
         }

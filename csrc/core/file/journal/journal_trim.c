@@ -94,7 +94,7 @@ take_start(ml_journal *journal, const ml_packed_other *record, uint64_t number,
 
 /* The memory of every device is that at the file's start. */
 static int
-begin(ml_journal *journal, size_t end)
+begin_trim(ml_journal *journal, size_t end)
 {
     ml_trimmer *trimmer = journal->trimmer;
     ml_trim *trim = ml_alloc_zeroed(1, sizeof(*trim));
@@ -116,7 +116,7 @@ begin(ml_journal *journal, size_t end)
 }
 
 static int
-follow(ml_journal *journal)
+follow_chunks(ml_journal *journal)
 {
     ml_trimmer *trimmer = journal->trimmer;
     ml_trim *trim = trimmer->trim;
@@ -242,9 +242,9 @@ ml_trimmer_go_on(ml_journal *journal)
         return true;
     }
     size_t end = trimmer->trim == NULL ? due(journal) : 0;
-    int result = end != 0 ? begin(journal, end) : 0;
+    int result = end != 0 ? begin_trim(journal, end) : 0;
     if (result == 0 && trimmer->trim != NULL) {
-        result = follow(journal);
+        result = follow_chunks(journal);
         if (result == 0 && trimmer->trim->next == trimmer->trim->end) {
             result = finish(journal);
         }

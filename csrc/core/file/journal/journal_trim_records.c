@@ -66,8 +66,8 @@ find_end(ml_journal *journal, const ml_packed_other *record, uint64_t number,
 }
 
 static int
-keep(ml_journal *journal, const ml_packed_other *record, uint64_t number,
-     uint64_t chunk)
+keep_record(ml_journal *journal, const ml_packed_other *record, uint64_t number,
+            uint64_t chunk)
 {
     ml_trim *trim = journal->trimmer->trim;
     (void)chunk;
@@ -86,7 +86,7 @@ int
 trim_read_records(ml_journal *journal)
 {
     int result = trim_visit(journal, find_end);
-    return result == 0 ? trim_visit(journal, keep) : result;
+    return result == 0 ? trim_visit(journal, keep_record) : result;
 }
 
 /* The next record of those kept; false: there is none. */

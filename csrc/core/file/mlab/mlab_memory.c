@@ -153,7 +153,7 @@ tell_dropped(const ml_mlab_trim_lane *trim, ml_device_trace *trace)
 
 /* The events are plain where no writer packed them. */
 static int
-follow(mlab_reader *reader, unsigned device)
+follow_device(mlab_reader *reader, unsigned device)
 {
     ml_device_trace *trace = &reader->recording->devices[device];
     int result = 0;
@@ -231,7 +231,7 @@ mlab_finish_memory(mlab_reader *reader)
             start->known || trace->event_count > 0 || trace->dropped_events > 0;
         reader->info->unknown_starts += recorded && !start->complete;
         reader->info->repeated_starts += start->repeated;
-        result = reader->ordered ? follow(reader, (unsigned)d)
+        result = reader->ordered ? follow_device(reader, (unsigned)d)
                                  : find_start_memory(reader, trace, start);
     }
     return result;

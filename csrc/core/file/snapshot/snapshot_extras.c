@@ -47,14 +47,17 @@ read_code_line(ml_snapshot_tables *tables, const ml_array *const columns[CODE_CO
 static int
 read_code(ml_snapshot_tables *tables, ml_value value)
 {
-    static const unsigned keys[CODE_COLUMNS] = {
-        ML_WORD_FILE, ML_WORD_FUNCTION,   ML_WORD_TEXT,      ML_WORD_QUALNAME,
-        ML_WORD_LINE, ML_WORD_FIRST_LINE, ML_WORD_LAST_LINE, ML_WORD_CHANGED_US};
+    static const ml_extras_table table = {
+        ML_UNREAD_MEMLAB_CODE,
+        CODE_COLUMNS,
+        CODE_COLUMNS,
+        ML_WORD_COUNT,
+        {ML_WORD_FILE, ML_WORD_FUNCTION, ML_WORD_TEXT, ML_WORD_QUALNAME, ML_WORD_LINE,
+         ML_WORD_FIRST_LINE, ML_WORD_LAST_LINE, ML_WORD_CHANGED_US}};
     const ml_array *columns[CODE_COLUMNS] = {NULL};
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB_CODE);
     if (dict == NULL || tables->recording->code_lines != NULL ||
-        !ml_extras_columns(tables, dict, ML_UNREAD_MEMLAB_CODE, keys, CODE_COLUMNS,
-                           CODE_COLUMNS, columns)) {
+        !ml_extras_columns(tables, dict, &table, columns)) {
         return 0;
     }
     uint32_t count = columns[0]->count;
@@ -94,14 +97,16 @@ read_unread(ml_snapshot_tables *tables, ml_value value)
 {
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB);
     for (uint32_t i = 0; dict != NULL && i < dict->count; i += 2) {
-        for (unsigned kind = 0; kind < ML_UNREAD_COUNT; kind++) {
-            uint64_t count = 0;
-            if (ml_extras_is_text(dict->items[i], ml_unread_text(kind)) &&
-                ml_extras_read_count(tables, dict->items[i + 1], ML_UNREAD_MEMLAB,
-                                     &count)) {
-                uint64_t *sum = &tables->recording->unread[kind];
-                *sum = count < ML_SIZE_MOST - *sum ? *sum + count : ML_SIZE_MOST;
-            }
+        unsigned kind =
+            ml_extras_choice(dict->items[i], ml_unread_text, ML_UNREAD_COUNT);
+        uint64_t count = 0;
+        if (ml_extras_read_count(tables, dict->items[i + 1], ML_UNREAD_MEMLAB,
+                                 &count)) {
+            uint64_t *sum =
+                &tables->recording->unread[kind < ML_UNREAD_COUNT
+                                               ? kind
+                                               : (unsigned)ML_UNREAD_MEMLAB_NEWER];
+            *sum = count < ML_SIZE_MOST - *sum ? *sum + count : ML_SIZE_MOST;
         }
     }
 }
@@ -164,6 +169,9 @@ ml_extras_read(ml_snapshot_tables *tables, ml_value value)
     if (dict != NULL && version < 1) {
         ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB);
     }
+    if (version > 1) {
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_NEWER);
+    }
     int error = 0;
     for (uint32_t i = 0; version == 1 && error == 0 && i < dict->count; i += 2) {
         ml_value item = dict->items[i + 1];
@@ -192,7 +200,11 @@ ml_extras_read(ml_snapshot_tables *tables, ml_value value)
         case ML_WORD_UNREAD:
             read_unread(tables, item);
             break;
+        case ML_WORD_VERSION:
+        case ML_WORD_MODULES: /* read before all stacks */
+            break;
         default:
+            ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_NEWER);
             break;
         }
     }

@@ -9,13 +9,20 @@ read_peak(ml_snapshot_tables *tables, ml_value value, ml_totals *peak)
 {
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB_DEVICE);
     for (uint32_t i = 0; dict != NULL && i < dict->count; i += 2) {
+        uint64_t *total = NULL;
 #define XX(name) \
     if (ml_extras_is_text(dict->items[i], #name)) { \
-        ml_extras_read_count(tables, dict->items[i + 1], ML_UNREAD_MEMLAB_DEVICE, \
-                             &peak->name); \
+        total = &peak->name; \
     }
         ML_TOTALS(XX)
 #undef XX
+        if (total != NULL) {
+            ml_extras_read_count(tables, dict->items[i + 1], ML_UNREAD_MEMLAB_DEVICE,
+                                 total);
+        }
+        else {
+            ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_NEWER);
+        }
     }
 }
 
@@ -39,8 +46,9 @@ read_tag(ml_snapshot_tables *tables, const ml_array *const columns[TAG_COLUMNS],
     bool known = word >= ML_WORD_CATEGORIES && word < ML_WORD_COUNT;
     tag.category =
         (uint8_t)(known ? word - ML_WORD_CATEGORIES : (unsigned)ML_CATEGORY_UNKNOWN);
-    if (!ml_value_is(columns[2]->items[index], ML_VALUE_STRING)) {
-        ml_snapshot_tables_lose(tables, what);
+    if (!known) {
+        bool named = ml_value_is(columns[2]->items[index], ML_VALUE_STRING);
+        ml_snapshot_tables_lose(tables, named ? ML_UNREAD_MEMLAB_NEWER : what);
     }
     int error =
         ml_snapshot_tables_string(tables, columns[3]->items[index], what, &tag.name);
@@ -57,13 +65,17 @@ read_tag(ml_snapshot_tables *tables, const ml_array *const columns[TAG_COLUMNS],
 static int
 read_tags(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device)
 {
-    static const unsigned keys[TAG_COLUMNS] = {
-        ML_WORD_POSITION, ML_WORD_ADDR, ML_WORD_CATEGORY, ML_WORD_NAME, ML_WORD_MODULE};
+    static const ml_extras_table table = {ML_UNREAD_MEMLAB_TAG,
+                                          TAG_COLUMNS,
+                                          TAG_COLUMNS_REQUIRED,
+                                          ML_WORD_COUNT,
+                                          {ML_WORD_POSITION, ML_WORD_ADDR,
+                                           ML_WORD_CATEGORY, ML_WORD_NAME,
+                                           ML_WORD_MODULE}};
     const ml_array *columns[TAG_COLUMNS] = {NULL};
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB_TAG);
     if (dict == NULL || device->tags != NULL ||
-        !ml_extras_columns(tables, dict, ML_UNREAD_MEMLAB_TAG, keys, TAG_COLUMNS,
-                           TAG_COLUMNS_REQUIRED, columns)) {
+        !ml_extras_columns(tables, dict, &table, columns)) {
         return 0;
     }
     uint32_t count = columns[0]->count;
@@ -123,11 +135,12 @@ read_block_bytes(ml_snapshot_tables *tables, ml_value value, ml_device_trace *de
 static int
 read_uses(ml_snapshot_tables *tables, ml_value value, ml_device_trace *device)
 {
-    static const unsigned keys[2] = {ML_WORD_ADDR, ML_WORD_POSITION};
+    static const ml_extras_table table = {
+        ML_UNREAD_MEMLAB_USE, 2, 2, ML_WORD_COUNT, {ML_WORD_ADDR, ML_WORD_POSITION}};
     const ml_array *columns[2] = {NULL, NULL};
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB_USE);
     if (dict == NULL || device->uses != NULL ||
-        !ml_extras_columns(tables, dict, ML_UNREAD_MEMLAB_USE, keys, 2, 2, columns)) {
+        !ml_extras_columns(tables, dict, &table, columns)) {
         return 0;
     }
     uint32_t count = columns[0]->count;
@@ -186,9 +199,11 @@ read_device_field(ml_snapshot_tables *tables, unsigned word, ml_value item,
     case ML_WORD_USES:
         return read_uses(tables, item, device);
     default:
-        return word < ML_EVENT_COLUMN_COUNT
-                   ? read_event_column(tables, item, device, &ml_event_columns[word])
-                   : 0;
+        if (word < ML_EVENT_COLUMN_COUNT) {
+            return read_event_column(tables, item, device, &ml_event_columns[word]);
+        }
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_NEWER);
+        return 0;
     }
 }
 

@@ -99,26 +99,35 @@ ml_extras_choice(ml_value value, const char *(*text_of)(unsigned), unsigned coun
 }
 
 bool
-ml_extras_columns(ml_snapshot_tables *tables, const ml_array *dict, enum ml_unread what,
-                  const unsigned *keys, unsigned count, unsigned required,
-                  const ml_array **columns)
+ml_extras_columns(ml_snapshot_tables *tables, const ml_array *dict,
+                  const ml_extras_table *table, const ml_array **columns)
 {
     for (uint32_t i = 0; i < dict->count; i += 2) {
         unsigned word = ml_snapshot_tables_word(tables, dict->items[i]);
-        for (unsigned k = 0; k < count; k++) {
-            if (word == keys[k] && ml_value_is(dict->items[i + 1], ML_VALUE_LIST)) {
-                columns[k] = ml_value_as_array(dict->items[i + 1]);
+        unsigned k = 0;
+        while (k < table->count && table->keys[k] != word) {
+            k++;
+        }
+        if (k == table->count) {
+            if (word == ML_WORD_COUNT || word != table->aside) {
+                ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_NEWER);
             }
         }
+        else if (ml_value_is(dict->items[i + 1], ML_VALUE_LIST)) {
+            columns[k] = ml_value_as_array(dict->items[i + 1]);
+        }
+        else if (k >= table->required) {
+            ml_snapshot_tables_lose(tables, table->what);
+        }
     }
-    for (unsigned k = 0; k < count; k++) {
-        uint64_t times = keys[k] == ML_WORD_VALUES ? ML_NOTE_VALUES : 1;
+    for (unsigned k = 0; k < table->count; k++) {
+        uint64_t times = table->keys[k] == ML_WORD_VALUES ? ML_NOTE_VALUES : 1;
         bool fits =
             columns[k] == NULL
-                ? k >= required
+                ? k >= table->required
                 : columns[0] != NULL && columns[k]->count == times * columns[0]->count;
         if (!fits) {
-            ml_snapshot_tables_lose(tables, what);
+            ml_snapshot_tables_lose(tables, table->what);
             return false;
         }
     }

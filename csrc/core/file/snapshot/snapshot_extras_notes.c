@@ -26,7 +26,7 @@ read_note(ml_snapshot_tables *tables, const ml_array *const columns[NOTE_COLUMNS
                                      &note->name);
 }
 
-/* Notes of an unknown kind are skipped. */
+/* Notes of an unknown kind are left out and counted. */
 static int
 fill_notes(ml_snapshot_tables *tables, const ml_array *const columns[NOTE_COLUMNS],
            ml_recording *recording)
@@ -38,9 +38,9 @@ fill_notes(ml_snapshot_tables *tables, const ml_array *const columns[NOTE_COLUMN
         unsigned kind =
             ml_extras_choice(columns[1]->items[i], ml_note_text, ML_NOTE_COUNT);
         if (kind == ML_NOTE_COUNT) {
-            if (!ml_value_is(columns[1]->items[i], ML_VALUE_STRING)) {
-                ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_NOTE);
-            }
+            bool named = ml_value_is(columns[1]->items[i], ML_VALUE_STRING);
+            ml_snapshot_tables_lose(tables, named ? ML_UNREAD_MEMLAB_NEWER
+                                                  : ML_UNREAD_MEMLAB_NOTE);
             continue;
         }
         ml_note note = {.kind = (uint8_t)kind};
@@ -58,9 +58,13 @@ int
 ml_extras_read_notes(ml_snapshot_tables *tables, ml_value value,
                      ml_recording *recording)
 {
-    static const unsigned keys[NOTE_COLUMNS] = {ML_WORD_TIME,   ML_WORD_KIND,
-                                                ML_WORD_NAME,   ML_WORD_DEVICE,
-                                                ML_WORD_THREAD, ML_WORD_VALUES};
+    static const ml_extras_table table = {ML_UNREAD_MEMLAB_NOTE,
+                                          NOTE_COLUMNS,
+                                          NOTE_COLUMNS,
+                                          ML_WORD_LOST,
+                                          {ML_WORD_TIME, ML_WORD_KIND, ML_WORD_NAME,
+                                           ML_WORD_DEVICE, ML_WORD_THREAD,
+                                           ML_WORD_VALUES}};
     const ml_array *columns[NOTE_COLUMNS] = {NULL};
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB_NOTE);
     if (dict == NULL || recording->notes != NULL) {
@@ -72,8 +76,7 @@ ml_extras_read_notes(ml_snapshot_tables *tables, ml_value value,
                                  &recording->lost_notes);
         }
     }
-    return ml_extras_columns(tables, dict, ML_UNREAD_MEMLAB_NOTE, keys, NOTE_COLUMNS,
-                             NOTE_COLUMNS, columns)
+    return ml_extras_columns(tables, dict, &table, columns)
                ? fill_notes(tables, columns, recording)
                : 0;
 }

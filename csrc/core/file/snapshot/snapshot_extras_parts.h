@@ -27,11 +27,19 @@ bool ml_extras_is_text(ml_value value, const char *name);
 /* The index of VALUE among the COUNT texts of TEXT_OF; COUNT if it is none of them. */
 unsigned ml_extras_choice(ml_value value, const char *(*text_of)(unsigned),
                           unsigned count);
-/* The lists of DICT for the COUNT KEYS, all as long as the first.  Only the first
- * REQUIRED must exist; a missing one stays NULL. */
+
+/* A dict of lists of one length. */
+typedef struct ml_extras_table {
+    enum ml_unread what; /* as which unreadable lists count */
+    unsigned count;
+    unsigned required; /* the first so many must exist */
+    unsigned aside; /* a key of the dict that is not for a list; ML_WORD_COUNT: none */
+    unsigned keys[8];
+} ml_extras_table;
+
+/* The lists of DICT for TABLE's keys; a missing one stays NULL. */
 bool ml_extras_columns(ml_snapshot_tables *tables, const ml_array *dict,
-                       enum ml_unread what, const unsigned *keys, unsigned count,
-                       unsigned required, const ml_array **columns);
+                       const ml_extras_table *table, const ml_array **columns);
 
 int ml_extras_read_devices(ml_snapshot_tables *tables, ml_value value);
 

@@ -138,6 +138,7 @@ read_rank_field(ml_snapshot_tables *tables, unsigned word, ml_value item, ml_ran
         error = need_part(tables, rank);
         return error != 0 ? error : ml_extras_read_notes(tables, item, rank->part);
     default:
+        ml_snapshot_tables_lose(tables, ML_UNREAD_MEMLAB_NEWER);
         return 0;
     }
 }

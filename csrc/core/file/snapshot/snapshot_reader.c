@@ -379,6 +379,15 @@ typedef struct parts {
     bool has_extras;
 } parts;
 
+/* The host's pinned memory, which is of no device. */
+static void
+leave_out(ml_reader *r, ml_value value, enum ml_unread what)
+{
+    const ml_array *list = ml_reader_list(r, value, what);
+    r->recording->keys |= ML_KEY_HOST;
+    r->recording->unread[what] += list != NULL ? list->count : 0;
+}
+
 static void
 find_parts(ml_reader *r, const ml_array *dict, parts *found)
 {
@@ -406,8 +415,10 @@ find_parts(ml_reader *r, const ml_array *dict, parts *found)
             found->has_extras = true;
             break;
         case ML_WORD_HOST_SEGMENTS:
+            leave_out(r, value, ML_UNREAD_HOST_SEGMENTS);
+            break;
         case ML_WORD_HOST_TRACES:
-            r->recording->keys |= ML_KEY_HOST;
+            leave_out(r, value, ML_UNREAD_HOST_TRACES);
             break;
         default:
             break;

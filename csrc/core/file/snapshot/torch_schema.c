@@ -10,18 +10,21 @@
 
 #include "base/base.h"
 
-/* An allocation. */
+/* An allocation of a block or a segment. */
 typedef struct birth {
     uint64_t addr;
     size_t index;
     uint32_t forward; /* string id; 0: none */
+    bool segment;
 } birth;
 
 /* A device while it is written. */
 typedef struct device_walk {
     const ml_recording *recording;
     size_t index;
-    birth *births; /* owned; by address, then in time; none without anomaly mode */
+    /* Owned; blocks' before segments', by address, then in time; none without anomaly
+     * mode. */
+    birth *births;
     size_t birth_count;
 } device_walk;
 
@@ -131,6 +134,9 @@ compare_births(const void *a, const void *b)
 {
     const birth *first = a;
     const birth *second = b;
+    if (first->segment != second->segment) {
+        return first->segment ? 1 : -1;
+    }
     return first->addr != second->addr
                ? (first->addr > second->addr ? 1 : -1)
                : (first->index > second->index) - (first->index < second->index);
@@ -149,7 +155,8 @@ has_forwards(const ml_device_trace *device)
     return false;
 }
 
-/* Events have the traceback of their moment; blocks have that of their allocation. */
+/* Events have the traceback of their moment; blocks and segments have that of their
+ * allocation. */
 static int
 find_births(device_walk *walk)
 {
@@ -167,23 +174,29 @@ find_births(device_walk *walk)
                              ML_EVENT_BIT(other));
     for (size_t i = 0; i < device->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
-        if (event->action == ML_ACTION_ALLOC) {
+        bool segment = event->action == ML_ACTION_SEGMENT_ALLOC ||
+                       event->action == ML_ACTION_SEGMENT_MAP;
+        if (segment || event->action == ML_ACTION_ALLOC) {
             walk->births[walk->birth_count++] =
-                (birth){event->addr, i, ml_event_forward(event)};
+                (birth){event->addr, i, ml_event_forward(event), segment};
         }
     }
     qsort(walk->births, walk->birth_count, sizeof(*walk->births), compare_births);
     return 0;
 }
 
-/* The traceback of the last allocation at ADDR. */
+/* The traceback of the last allocation of a block, or SEGMENT, at ADDR. */
 static uint32_t
-forward_at(const device_walk *walk, uint64_t addr)
+forward_at(const device_walk *walk, bool segment, uint64_t addr)
 {
+    birth sought = {.addr = addr, .index = SIZE_MAX, .segment = segment};
     size_t at;
-    ML_SEARCH(at, walk->birth_count, walk->births[at].addr <= addr);
-    return at != 0 && walk->births[at - 1].addr == addr ? walk->births[at - 1].forward
-                                                        : 0;
+    ML_SEARCH(at, walk->birth_count, compare_births(&walk->births[at], &sought) <= 0);
+    if (at == 0) {
+        return 0;
+    }
+    const birth *last = &walk->births[at - 1];
+    return last->segment == segment && last->addr == addr ? last->forward : 0;
 }
 
 static void
@@ -200,7 +213,7 @@ put_block(ml_builder *to, const device_walk *walk, const ml_block *block)
     ml_put_word(to, ML_WORD_STATE, states[block->state]);
     put_frames(to, walk->recording, block->stack);
     if (block->state != ML_BLOCK_INACTIVE) {
-        put_forward(to, walk->recording, forward_at(walk, block->addr));
+        put_forward(to, walk->recording, forward_at(walk, false, block->addr));
     }
     to->close(to);
 }
@@ -234,6 +247,7 @@ put_segment(ml_builder *to, const device_walk *walk, const ml_segment *segment)
     if (segment->stack != 0) {
         put_frames(to, recording, segment->stack);
     }
+    put_forward(to, recording, forward_at(walk, true, segment->addr));
     to->close(to);
 }
 

@@ -389,7 +389,7 @@ extend_marked(reader *r, enum ml_value_kind kind)
 }
 
 static int
-put(reader *r, uint64_t index)
+put_memo(reader *r, uint64_t index)
 {
     int error = need(r, 1);
     if (error != 0) {
@@ -414,7 +414,7 @@ read_put(reader *r, size_t bytes)
 {
     uint64_t index = 0;
     int error = argument(r, bytes, &index);
-    return error == 0 ? put(r, index) : error;
+    return error == 0 ? put_memo(r, index) : error;
 }
 
 static int
@@ -515,7 +515,7 @@ step(reader *r, unsigned opcode)
     case OP_SETITEMS:
         return extend_marked(r, ML_VALUE_DICT);
     case OP_MEMOIZE:
-        return put(r, r->memo_count);
+        return put_memo(r, r->memo_count);
     case OP_BINPUT:
         return read_put(r, 1);
     case OP_LONG_BINPUT:

@@ -57,7 +57,7 @@ ml_tree_charge(ml_tree *tree, size_t bytes)
 }
 
 static int
-take(ml_tree *tree, size_t bytes, void **out)
+take_room(ml_tree *tree, size_t bytes, void **out)
 {
     bytes = (bytes + 7) & ~(size_t)7;
     struct ml_tree_chunk *chunk = tree->chunks;
@@ -95,7 +95,7 @@ static int
 take_scalar(ml_tree *tree, ml_scalar scalar, ml_value *out)
 {
     void *node;
-    int error = take(tree, sizeof(scalar), &node);
+    int error = take_room(tree, sizeof(scalar), &node);
     if (error == 0) {
         memcpy(node, &scalar, sizeof(scalar));
         out->bits = (uint64_t)(uintptr_t)node;
@@ -135,7 +135,7 @@ ml_value_text(ml_tree *tree, enum ml_value_kind kind, const char *bytes, size_t 
 {
     void *node;
     ml_text text = {.node.kind = kind, .bytes = bytes, .length = length};
-    int error = take(tree, sizeof(text), &node);
+    int error = take_room(tree, sizeof(text), &node);
     if (error != 0 || (error = next_id(tree, &text.node.id)) != 0) {
         return error;
     }
@@ -165,7 +165,7 @@ grow_array(ml_tree *tree, ml_array *array, size_t capacity)
     }
     else if (capacity >= LARGE_VALUES) {
         void *large;
-        int error = take(tree, sizeof(struct ml_tree_large), &large);
+        int error = take_room(tree, sizeof(struct ml_tree_large), &large);
         if (error != 0 || (error = ml_tree_charge(tree, new_bytes)) != 0) {
             return error;
         }
@@ -178,7 +178,7 @@ grow_array(ml_tree *tree, ml_array *array, size_t capacity)
         tree->large = large;
     }
     else {
-        int error = take(tree, new_bytes, &items);
+        int error = take_room(tree, new_bytes, &items);
         if (error != 0) {
             return error;
         }
@@ -195,7 +195,7 @@ int
 ml_value_array(ml_tree *tree, enum ml_value_kind kind, size_t count, ml_value *out)
 {
     void *node;
-    int error = take(tree, sizeof(ml_array), &node);
+    int error = take_room(tree, sizeof(ml_array), &node);
     if (error != 0) {
         return error;
     }

@@ -39,7 +39,7 @@ is_sought(const void *context, uint32_t id)
 
 /* *INDEX becomes that of IT among what is told.  0 or ML_ENOMEM. */
 static int
-tell(teller *t, const ml_explained *it, uint32_t *index)
+tell_explained(teller *t, const ml_explained *it, uint32_t *index)
 {
     uint32_t *recent = &t->recent[it->cause.stack % RECENT];
     t->sought = it;
@@ -74,7 +74,7 @@ explain_demand(teller *t, const ml_analysis *analysis, size_t i)
                    before ? ML_BEFORE_EVENTS : (uint64_t)demand->born, demand->stack);
     ml_growth_tell(it->growth, &is.cause, &is.verdict);
     is.cause.step = before ? is.cause.step : 0;
-    return tell(t, &is, &it->of[i]);
+    return tell_explained(t, &is, &it->of[i]);
 }
 
 static int
@@ -96,7 +96,7 @@ explain_demands(ml_advice_case *it)
     }
     teller t = {.it = it};
     if (error == 0) {
-        error = tell(&t, &(ml_explained){0}, &it->of[workload->count]);
+        error = tell_explained(&t, &(ml_explained){0}, &it->of[workload->count]);
     }
     for (size_t i = 0; error == 0 && i < workload->count; i++) {
         error = explain_demand(&t, analysis, i);

@@ -27,7 +27,7 @@ is_own(const ml_advice_case *it, size_t demand)
 
 /* Fills in the change at each event, then sums the changes. */
 static void
-fill(const ml_advice_case *it, sums *at)
+fill_changes(const ml_advice_case *it, sums *at)
 {
     size_t count = it->trace->event_count;
     for (size_t i = 0; i < it->workload->count; i++) {
@@ -108,7 +108,7 @@ ml_advise_evaluation(const ml_advice_case *it, ml_proposals *out)
     if (at == NULL) {
         return ML_ENOMEM;
     }
-    fill(it, at);
+    fill_changes(it, at);
     int64_t parts = find_parts(it, at);
     ml_free(at);
     return parts == 0 ? 0 : propose(it, (uint64_t)parts, out);

@@ -60,7 +60,7 @@ compare_parts(const void *a, const void *b)
 }
 
 static size_t
-collect(const ml_advice_case *it, owned *out)
+collect_owned(const ml_advice_case *it, owned *out)
 {
     size_t count = 0;
     for (size_t i = 0; i < it->workload->count; i++) {
@@ -109,7 +109,7 @@ ml_advice_find_parts(const ml_advice_case *it, ml_advice_part **out, size_t *cou
 {
     size_t most = it->workload->count + 1;
     owned *blocks = ml_alloc_zeroed(most, sizeof(owned));
-    size_t found = blocks == NULL ? 0 : collect(it, blocks);
+    size_t found = blocks == NULL ? 0 : collect_owned(it, blocks);
     ml_advice_part *parts = ml_alloc_zeroed(found + 1, sizeof(ml_advice_part));
     if (blocks == NULL || parts == NULL) {
         ml_free(blocks);

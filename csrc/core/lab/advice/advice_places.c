@@ -39,7 +39,7 @@ ml_places_nest(const char *places, const char *path)
 }
 
 static void
-append(ml_buffer *out, const char *text)
+append_text(ml_buffer *out, const char *text)
 {
     ml_buffer_append(out, text, strlen(text));
 }
@@ -63,9 +63,9 @@ int
 ml_places_add(char **places, const char *more)
 {
     ml_buffer out = {0};
-    append(&out, *places);
-    append(&out, between);
-    append(&out, more);
+    append_text(&out, *places);
+    append_text(&out, between);
+    append_text(&out, more);
     return become(places, &out);
 }
 
@@ -164,10 +164,10 @@ put_place(ml_buffer *out, list *all, size_t index)
     numbers_of(all, &best, numbers);
     qsort(numbers, most, sizeof(*numbers), compare_numbers);
     for (size_t i = 0; i < most; i++) {
-        append(out, i == 0 ? "{" : ",");
+        append_text(out, i == 0 ? "{" : ",");
         ml_buffer_append(out, numbers[i].bytes, numbers[i].length);
     }
-    append(out, "}");
+    append_text(out, "}");
     ml_buffer_append(out, best.after.bytes, best.after.length);
     for (size_t i = 0; i < all->count; i++) {
         ml_string number;
@@ -188,7 +188,7 @@ ml_places_fold(char **places)
     ml_buffer out = {0};
     for (size_t i = 0; i < all.count; i++) {
         if (!all.told[i]) {
-            append(&out, out.length != 0 ? between : "");
+            append_text(&out, out.length != 0 ? between : "");
             put_place(&out, &all, i);
         }
     }

@@ -238,7 +238,7 @@ divisions_of(uint64_t value)
 }
 
 static void
-fill(conf *c, size_t from, size_t to, uint64_t value)
+fill_divisions(conf *c, size_t from, size_t to, uint64_t value)
 {
     for (size_t i = from; i < to; i++) {
         c->settings->roundup_divisions[i] = divisions_of(value);
@@ -268,7 +268,7 @@ read_division(conf *c, size_t *last, bool *first)
         return error;
     }
     if (is_token(c, name, ">")) {
-        fill(c, *last + (c->settings->version >= 209), 16, value);
+        fill_divisions(c, *last + (c->settings->version >= 209), 16, value);
         return 0;
     }
     size_t at = c->at;
@@ -285,10 +285,10 @@ read_division(conf *c, size_t *last, bool *first)
     size_t index = 63u - (size_t)__builtin_clzll(megabytes);
     index = index < 15 ? index : 15;
     if (*first) {
-        fill(c, 0, index, value);
+        fill_divisions(c, 0, index, value);
         *first = false;
     }
-    fill(c, index, index + 1, value);
+    fill_divisions(c, index, index + 1, value);
     *last = index;
     return 0;
 }
@@ -305,7 +305,7 @@ read_divisions(conf *c)
                           (unsigned long long)value);
         }
         if (error == 0) {
-            fill(c, 0, 16, value);
+            fill_divisions(c, 0, 16, value);
         }
         return error;
     }

@@ -120,7 +120,7 @@ home(const ml_allocator *a, uint64_t addr)
 }
 
 static void
-put(ml_allocator *a, uint32_t index)
+put_node(ml_allocator *a, uint32_t index)
 {
     size_t at = home(a, a->nodes[index].addr);
     while (a->slots[at] != 0) {
@@ -146,7 +146,7 @@ ml_slots_reserve(ml_allocator *a)
     a->slot_count = count;
     for (size_t i = 0; i < old_count; i++) {
         if (old[i] != 0) {
-            put(a, old[i]);
+            put_node(a, old[i]);
         }
     }
     ml_free(old);
@@ -156,7 +156,7 @@ ml_slots_reserve(ml_allocator *a)
 void
 ml_slots_add(ml_allocator *a, uint32_t index)
 {
-    put(a, index);
+    put_node(a, index);
     a->slot_used++;
 }
 

@@ -215,7 +215,7 @@ add_stream(ml_set *set, size_t at, uint64_t stream)
 
 /* Adds the COUNT keys of FROM to LEAF, after its own. */
 static void
-append(ml_allocator *a, ml_set_leaf *leaf, const ml_set_key *from, size_t count)
+append_keys(ml_allocator *a, ml_set_leaf *leaf, const ml_set_key *from, size_t count)
 {
     memcpy(leaf->keys + leaf->count, from, count * sizeof(*from));
     leaf->count += count;
@@ -234,7 +234,7 @@ split_leaf(ml_allocator *a, ml_set_stream *of, size_t branch)
     if (high == NULL) {
         return ML_ENOMEM;
     }
-    append(a, high, &low->keys[half], ML_SET_LEAF_KEYS - half);
+    append_keys(a, high, &low->keys[half], ML_SET_LEAF_KEYS - half);
     low->count = half;
     clear(low, half, ML_SET_LEAF_KEYS);
     return 0;
@@ -252,7 +252,7 @@ join_leaves(ml_allocator *a, ml_set_stream *of, size_t branch)
     if (low->count + high->count > ML_SET_LEAF_KEYS / 2) {
         return false;
     }
-    append(a, low, high->keys, high->count);
+    append_keys(a, low, high->keys, high->count);
     drop_leaf(of, branch + 1);
     return true;
 }

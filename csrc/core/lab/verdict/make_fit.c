@@ -126,7 +126,7 @@ ml_make_fit_number(const ml_make_fit *fit)
 }
 
 static int
-find(const finder *f, const ml_remainder *little, const ml_remainder *much)
+find_fit(const finder *f, const ml_remainder *little, const ml_remainder *much)
 {
     ml_make_fit *out = f->out;
     tell_unseen(much, out);
@@ -172,7 +172,7 @@ ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out)
     ml_remainder much;
     error = ml_remainder_init(&much, it, true);
     if (error == 0) {
-        error = find(&f, &little, &much);
+        error = find_fit(&f, &little, &much);
         ml_remainder_fini(&much);
     }
     ml_remainder_fini(&little);

@@ -144,7 +144,7 @@ bytes_now(const ml_remainder_builder *b, const comparison *of, size_t i)
 /* What BEFORE had from the place on at which NOW ended.  A pass of another size may be one
  * without a backward pass, as in an evaluation. */
 static int
-follow(ml_remainder_builder *b, const comparison *of, size_t until)
+add_rest(ml_remainder_builder *b, const comparison *of, size_t until)
 {
     ml_remainder *out = b->out;
     size_t place = out->workload->demands[of->before.list[of->now.count]].born;
@@ -228,7 +228,7 @@ ml_remainder_resume(ml_remainder_builder *b, size_t previous)
         leave_large(b, &of.before);
         leave_large(b, &of.now);
         if (align(b, &of)) {
-            error = follow(b, &of, b->pass);
+            error = add_rest(b, &of, b->pass);
         }
         else {
             b->out->untold |= 1u << ML_UNTOLD_SIZES;

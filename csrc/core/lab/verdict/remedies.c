@@ -318,7 +318,7 @@ goes_with(uint32_t kinds, unsigned kind)
 }
 
 static int
-choose(chest *c)
+choose_remedies(chest *c)
 {
     ml_remedies *out = c->out;
     uint32_t kinds = 0;
@@ -380,7 +380,7 @@ ml_remedies_find(const ml_remainder *remainder, const ml_advice_case *it,
         error = try_alone(&c, kind);
     }
     if (error == 0 && options->memory_bytes != UINT64_MAX && remainder->untold == 0) {
-        error = choose(&c);
+        error = choose_remedies(&c);
     }
     ml_free(c.marks);
     return error;

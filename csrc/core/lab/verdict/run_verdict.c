@@ -31,7 +31,8 @@ is_share(uint64_t part, uint64_t whole, unsigned percent)
 }
 
 static ml_finding *
-add(ml_run_verdict *verdict, enum ml_finding_kind kind, uint64_t bytes, uint64_t of)
+add_finding(ml_run_verdict *verdict, enum ml_finding_kind kind, uint64_t bytes,
+            uint64_t of)
 {
     ml_finding *finding = &verdict->findings[verdict->finding_count++];
     *finding = (ml_finding){
@@ -47,9 +48,9 @@ find_failure(const maker *m)
     const ml_analysis *a = m->analysis;
     int64_t last = ml_oom_last(a->recording, a->device);
     if (last >= 0) {
-        ml_finding *finding = add(m->verdict, ML_FINDING_OUT_OF_MEMORY,
-                                  ml_events_size(&a->trace->events, (size_t)last),
-                                  m->verdict->peak.reserved);
+        ml_finding *finding = add_finding(
+            m->verdict, ML_FINDING_OUT_OF_MEMORY,
+            ml_events_size(&a->trace->events, (size_t)last), m->verdict->peak.reserved);
         finding->stage = m->stages[last];
         finding->cause = ml_causes_of(a->causes, a->device, (size_t)last);
     }
@@ -62,9 +63,9 @@ find_growth(const maker *m)
     const ml_growth *growth = m->verdict->growth;
     if (growth->count != 0) {
         const ml_growing *line = &growth->lines[0];
-        ml_finding *finding =
-            add(m->verdict, line->certain ? ML_FINDING_GROWS : ML_FINDING_MAY_GROW,
-                line->per_step, line->bytes);
+        ml_finding *finding = add_finding(
+            m->verdict, line->certain ? ML_FINDING_GROWS : ML_FINDING_MAY_GROW,
+            line->per_step, line->bytes);
         finding->cause = line->cause;
         finding->growing = line;
     }
@@ -102,7 +103,7 @@ find_evaluation(const maker *m)
     uint64_t above = verdict->peak.allocated - training;
     if (training != 0 && is_share(above, verdict->peak.allocated, EVALUATION_PERCENT)) {
         ml_finding *finding =
-            add(verdict, ML_FINDING_PEAK_IN_EVALUATION, above, training);
+            add_finding(verdict, ML_FINDING_PEAK_IN_EVALUATION, above, training);
         finding->stage = verdict->stage;
         finding->cause = verdict->at;
     }
@@ -118,7 +119,7 @@ find_unused(const maker *m)
     uint64_t split = 0;
     if (ml_oom_last(m->analysis->recording, m->analysis->device) >= 0) {
         if (verdict->fit.fragmented) {
-            add(verdict, ML_FINDING_FRAGMENTED, unused, reserved);
+            add_finding(verdict, ML_FINDING_FRAGMENTED, unused, reserved);
         }
         return 0;
     }
@@ -131,8 +132,8 @@ find_unused(const maker *m)
     if (is_share(unused, reserved, UNUSED_PERCENT) &&
         (verdict->total == 0 || is_share(unused, verdict->total, MATTERS_PERCENT))) {
         bool fragmented = is_share(split, unused, SPLIT_PERCENT);
-        add(verdict, fragmented ? ML_FINDING_FRAGMENTED : ML_FINDING_CACHE_HELD,
-            fragmented ? split : unused, reserved);
+        add_finding(verdict, fragmented ? ML_FINDING_FRAGMENTED : ML_FINDING_CACHE_HELD,
+                    fragmented ? split : unused, reserved);
         if (!fragmented && verdict->advices != NULL) {
             return ml_blamed_setting_find(m->analysis->recording, m->analysis->device,
                                           unused, &verdict->blamed);
@@ -164,10 +165,11 @@ find_room(const maker *m)
                   verdict->findings[0].kind == ML_FINDING_OUT_OF_MEMORY;
     bool tight = is_share(used, account.total, TIGHT_PERCENT);
     if (!failed) {
-        add(verdict, tight ? ML_FINDING_TIGHT : ML_FINDING_FITS, left, account.total);
+        add_finding(verdict, tight ? ML_FINDING_TIGHT : ML_FINDING_FITS, left,
+                    account.total);
     }
     if (is_share(outside, account.total, OUTSIDE_PERCENT)) {
-        add(verdict, ML_FINDING_OUTSIDE, outside, account.total);
+        add_finding(verdict, ML_FINDING_OUTSIDE, outside, account.total);
     }
 }
 
@@ -251,7 +253,7 @@ find_fit(const maker *m)
 /* ---- All of it ---- */
 
 static int
-fill(maker *m, bool trials)
+fill_verdict(maker *m, bool trials)
 {
     const ml_analysis *a = m->analysis;
     ml_run_verdict *verdict = m->verdict;
@@ -303,7 +305,7 @@ ml_run_verdict_new(const ml_recording *recording, size_t device, bool trials,
     error = m.verdict == NULL ? ML_ENOMEM : ml_stages_new(m.analysis, &stages);
     m.stages = stages;
     if (error == 0) {
-        error = fill(&m, trials);
+        error = fill_verdict(&m, trials);
     }
     ml_free(stages);
     if (error < 0) {

@@ -50,7 +50,7 @@ is_sought(const void *context, uint32_t id)
 }
 
 static int
-find(ml_stream_pools *pools, ml_stream_pool of, uint32_t *number)
+find_pool(ml_stream_pools *pools, ml_stream_pool of, uint32_t *number)
 {
     sought s = {pools->list, of};
     *number = pools->last;
@@ -84,8 +84,8 @@ ml_stream_pools_init(ml_stream_pools *pools, const ml_device_trace *trace)
         pools->private_pools |= segment->pool[0] != 0 || segment->pool[1] != 0;
     }
     uint32_t number;
-    int error =
-        pools->since == NULL ? ML_ENOMEM : find(pools, (ml_stream_pool){0}, &number);
+    int error = pools->since == NULL ? ML_ENOMEM
+                                     : find_pool(pools, (ml_stream_pool){0}, &number);
     if (error < 0) {
         ml_stream_pools_fini(pools);
     }
@@ -111,7 +111,7 @@ ml_stream_pools_of_event(ml_stream_pools *pools, size_t index, const ml_event *e
     ml_stream_pool of = {.stream = event->stream};
     if ((event->flags & ML_EVENT_POOL_KNOWN) != 0) {
         memcpy(of.pool, event->pool, sizeof(of.pool));
-        return find(pools, of, number);
+        return find_pool(pools, of, number);
     }
     const ml_segment *segment =
         pools->private_pools
@@ -122,7 +122,7 @@ ml_stream_pools_of_event(ml_stream_pools *pools, size_t index, const ml_event *e
         of.pool[0] = (uint32_t)segment->pool[0];
         of.pool[1] = (uint32_t)segment->pool[1];
     }
-    return find(pools, of, number);
+    return find_pool(pools, of, number);
 }
 
 int
@@ -136,5 +136,5 @@ ml_stream_pools_of_block(ml_stream_pools *pools, const ml_segment *segments,
             .stream = segment->stream,
             .pool = {(uint32_t)segment->pool[0], (uint32_t)segment->pool[1]}};
     }
-    return find(pools, of, number);
+    return find_pool(pools, of, number);
 }

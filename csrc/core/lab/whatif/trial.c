@@ -491,7 +491,7 @@ compare_births(const void *a, const void *b)
 }
 
 static int
-look(trial *t, const ml_ledger_visitor *visitor)
+look_at_memory(trial *t, const ml_ledger_visitor *visitor)
 {
     onlooker looker = {.visitor = visitor};
     looker.births = ml_alloc_zeroed(t->workload->count + 1, sizeof(born));
@@ -520,7 +520,7 @@ ml_trial_visit(const ml_workload *workload, const ml_trial_options *options,
         error = go(&t, event);
     }
     if (error == 0) {
-        error = look(&t, visitor);
+        error = look_at_memory(&t, visitor);
     }
     finish(&t);
     return error;

@@ -46,7 +46,7 @@ expected(ml_trial_driver *driver)
 /* Whether this is the recording's next segment event.  If so it is consumed; else it is
  * counted. */
 static bool
-follow(ml_trial_driver *driver, unsigned action, uint64_t addr, uint64_t bytes)
+match_event(ml_trial_driver *driver, unsigned action, uint64_t addr, uint64_t bytes)
 {
     const ml_event *event = expected(driver);
     if (event != NULL && event->action == action && event->size == bytes &&
@@ -126,7 +126,7 @@ has_room(const ml_trial_driver *driver, uint64_t bytes)
 /* Takes the recorded addresses, unless they are invalid or taken; returns whether it
  * did. */
 static bool
-take(ml_trial_driver *driver, uint64_t addr, uint64_t bytes)
+take_range(ml_trial_driver *driver, uint64_t addr, uint64_t bytes)
 {
     if (addr == 0 || addr % BLOCK_ALIGNMENT != 0 || addr >= SEGMENT_BASE ||
         bytes > SEGMENT_BASE - addr) {
@@ -155,7 +155,7 @@ ml_trial_driver_seed(ml_trial_driver *driver, const ml_segment *segment)
         return 0;
     }
     driver->used += segment->total;
-    bool taken = take(driver, segment->addr, segment->total);
+    bool taken = take_range(driver, segment->addr, segment->total);
     return driver->error < 0 ? driver->error : taken;
 }
 
@@ -173,8 +173,8 @@ alloc_segment(void *self, uint64_t bytes, uint64_t stream, const uint32_t pool[2
     else if (!refuses(driver)) {
         const ml_event *event = expected(driver);
         addr = event != NULL ? event->addr : 0;
-        if (!follow(driver, ML_ACTION_SEGMENT_ALLOC, addr, bytes) ||
-            !take(driver, addr, bytes)) {
+        if (!match_event(driver, ML_ACTION_SEGMENT_ALLOC, addr, bytes) ||
+            !take_range(driver, addr, bytes)) {
             addr = place(driver, driver->segments, bytes);
         }
     }
@@ -190,7 +190,7 @@ free_segment(void *self, uint64_t addr, uint64_t bytes)
     driver->calls++;
     driver->used -= bytes;
     if (driver->options->recorded_addresses) {
-        follow(driver, ML_ACTION_SEGMENT_FREE, addr, bytes);
+        match_event(driver, ML_ACTION_SEGMENT_FREE, addr, bytes);
     }
     if (addr >= SEGMENT_BASE) {
         driver->placed -= ml_placement_give(driver->segments, addr) != 0;
@@ -234,10 +234,11 @@ map(void *self, uint64_t addr, uint64_t bytes)
     ml_trial_driver *driver = self;
     driver->calls++;
     if (driver->options->recorded_addresses) {
-        if (refuses(driver) || (addr < SEGMENT_BASE && !take(driver, addr, bytes))) {
+        if (refuses(driver) ||
+            (addr < SEGMENT_BASE && !take_range(driver, addr, bytes))) {
             return false;
         }
-        follow(driver, ML_ACTION_SEGMENT_MAP, addr, bytes);
+        match_event(driver, ML_ACTION_SEGMENT_MAP, addr, bytes);
     }
     else if (!has_room(driver, bytes)) {
         return false;
@@ -253,7 +254,7 @@ unmap(void *self, uint64_t addr, uint64_t bytes)
     driver->calls++;
     driver->used -= bytes;
     if (driver->options->recorded_addresses) {
-        follow(driver, ML_ACTION_SEGMENT_UNMAP, addr, bytes);
+        match_event(driver, ML_ACTION_SEGMENT_UNMAP, addr, bytes);
         give(driver, addr, bytes);
     }
 }

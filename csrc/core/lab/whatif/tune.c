@@ -282,7 +282,7 @@ best_with(const ml_tuner *t, unsigned settings)
 
 /* Sets *OUT to the fewest settings that are nearly the best; NULL: none is worth it. */
 static int
-choose(ml_tuner *t, const ml_candidate **out)
+choose_settings(ml_tuner *t, const ml_candidate **out)
 {
     ml_tune *tune = t->tune;
     *out = NULL;
@@ -354,7 +354,7 @@ search_and_choose(ml_tuner *t)
     const ml_candidate *best = NULL;
     int error = search(t);
     if (error == 0) {
-        error = choose(t, &best);
+        error = choose_settings(t, &best);
     }
     return error == 0 && best != NULL && !t->best_only ? choose_others(t, best) : error;
 }

@@ -30,7 +30,7 @@ static const knob_rule rules[KNOB_COUNT] = {
 #define LIMIT "per_process_memory_fraction:0.95"
 
 static void
-append(char *conf, const char *text)
+append_setting(char *conf, const char *text)
 {
     size_t length = strlen(conf);
     snprintf(conf + length, ML_TUNE_CONF_MAX - length, "%s%s", length == 0 ? "" : ",",
@@ -65,10 +65,10 @@ write_conf(const ml_tuner *t, const uint8_t at[KNOB_COUNT], ml_tuned *out)
                      rules[i].values[at[i]]);
         }
         snprintf(entry, sizeof(entry), "%s:%s", rules[i].key, value);
-        append(out->conf, entry);
+        append_setting(out->conf, entry);
     }
     if (at[KNOB_COLLECT] != 0 && t->needs_limit) {
-        append(out->conf, LIMIT);
+        append_setting(out->conf, LIMIT);
     }
     out->settings = ml_candidate_settings(t, at);
 }

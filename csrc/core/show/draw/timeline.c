@@ -24,7 +24,7 @@ change(void *context, const ml_lifetime *row, bool begins)
 
 /* The current column takes the current totals if they are larger. */
 static void
-look(timeline_work *w, uint64_t time)
+raise_column(timeline_work *w, uint64_t time)
 {
     const ml_lifetimes_walk *now = &w->walk;
     ml_timeline_column *column = &w->timeline->columns[w->column];
@@ -48,24 +48,24 @@ enter(timeline_work *w, size_t last)
         w->column++;
         uint64_t time = w->timeline->start + w->column * w->timeline->column_ns;
         w->timeline->columns[w->column].time = time;
-        look(w, time);
+        raise_column(w, time);
     }
 }
 
 static void
-follow(timeline_work *w, const ml_device_trace *trace)
+follow_events(timeline_work *w, const ml_device_trace *trace)
 {
     ml_timeline *t = w->timeline;
     uint64_t time = t->start;
     ml_lifetimes_walk_begin(&w->walk, &w->analysis->lifetimes, change, w);
     t->columns[0].time = t->start;
-    look(w, t->start);
+    raise_column(w, t->start);
     for (size_t i = 0; i < trace->event_count; i++) {
         uint64_t now = ml_events_time(&trace->events, i);
         time = now > time ? now : time;
         enter(w, (size_t)((time - t->start) / t->column_ns));
         ml_lifetimes_walk_next(&w->walk);
-        look(w, time);
+        raise_column(w, time);
     }
     t->misfits = w->analysis->fit.misfits;
 }
@@ -116,7 +116,7 @@ ml_timeline_new(const ml_recording *recording, size_t device, size_t most,
     w.timeline = ml_alloc_zeroed(1, sizeof(*w.timeline));
     error = w.timeline == NULL ? ML_ENOMEM : make_columns(w.timeline, trace, most);
     if (error == 0) {
-        follow(&w, trace);
+        follow_events(&w, trace);
         find_peaks(w.timeline);
         *out = w.timeline;
     }

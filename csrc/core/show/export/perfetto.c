@@ -97,7 +97,7 @@ show_largest(device_work *w, uint64_t bytes, size_t as_large)
 }
 
 static int
-choose(device_work *w)
+choose_allocations(device_work *w)
 {
     const ml_lifetimes *rows = w->device.rows.lifetimes;
     w->lanes = ml_alloc_zeroed(rows->count + 1, sizeof(*w->lanes));
@@ -285,7 +285,7 @@ put_device(ml_perfetto *trace, uint64_t process, const ml_recording *part, size_
         error = ml_allocation_rows_init(&w.device.rows, NULL, part, own);
     }
     if (error == 0) {
-        error = choose(&w);
+        error = choose_allocations(&w);
     }
     if (error == 0) {
         w.track = ml_perfetto_track(trace, process, name);

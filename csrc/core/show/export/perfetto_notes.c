@@ -112,7 +112,7 @@ end_slice(perfetto_notes_work *w, const ml_note *note)
 }
 
 static int
-collect(perfetto_notes_work *w)
+collect_slices(perfetto_notes_work *w)
 {
     int error = 0;
     for (size_t i = 0; i < w->part->note_count && error == 0; i++) {
@@ -286,7 +286,7 @@ ml_perfetto_put_notes(ml_perfetto *trace, const ml_recording *part, uint32_t pid
 {
     perfetto_notes_work w = {.trace = trace, .part = part, .pid = pid};
     find_times(&w);
-    int error = collect(&w);
+    int error = collect_slices(&w);
     if (error == 0 && w.count > 0) {
         qsort(w.slices, w.count, sizeof(*w.slices), compare_slices);
     }

@@ -47,6 +47,7 @@ test_extras(void)
     recording = read_literal("{'segments':[],'memlab':{'version':2,'devices':7}}");
     CHECK(recording != NULL);
     CHECK_INT(recording->source_known, 0);
+    CHECK_UINT(recording->unread[ML_UNREAD_MEMLAB_NEWER], 1);
     ml_recording_free(recording);
 }
 
@@ -64,10 +65,13 @@ test_wrong_extras(void)
     CHECK_UNREAD(EXTRAS("{'tags':7}"), "memlab.tag 1");
     CHECK_UNREAD(EXTRAS("{'tags':{'position':[0]}}"), "memlab.tag 1");
     CHECK_UNREAD(EXTRAS("{'tags':{'position':[1,0],'addr':[0,0],'name':['',''],"
-                        "'category':['','']}}"),
+                        "'category':['unknown','unknown']}}"),
                  "memlab.tag 1");
     CHECK_UNREAD(EXTRAS("{'tags':{'position':[3],'addr':[0],'name':[7],"
-                        "'category':['']}}"),
+                        "'category':['unknown']}}"),
+                 "memlab.tag 2");
+    CHECK_UNREAD(EXTRAS("{'tags':{'position':[0],'addr':[0],'name':[''],"
+                        "'category':[7],'module':7}}"),
                  "memlab.tag 2");
     CHECK_UNREAD(EXTRAS("{'uses':{'addr':[5,5,7],'position':[0,0,3]}}"),
                  "memlab.use 2");
@@ -109,7 +113,56 @@ test_wrong_columns(void)
                  "memlab.note 3");
     CHECK_UNREAD(MODULES("'source':7,'has_segments':7"), "memlab 1 memlab.source 1");
     CHECK_UNREAD(MODULES("'unread':{'event.size':3,'frame.line':-1,'x':2}"),
-                 "event.size 3 memlab 1");
+                 "event.size 3 memlab 1 memlab.newer 2");
+}
+
+#define NOTES(kind, fields) \
+    "'notes':{'time':[1],'kind':[" kind "],'name':[''],'device':[0],'thread':[0]," \
+    "'values':[0,0,0,0,0,0,0]" fields "}"
+#define NEWER(literal, count) \
+    do { \
+        CHECK_UNREAD(literal, "memlab.newer " #count); \
+        ml_recording *read = read_literal(literal); \
+        CHECK(read != NULL); \
+        CHECK_UINT(read->device_count, 1); \
+        ml_recording_free(read); \
+    } while (0)
+
+/* Keys, kinds and categories of a newer memlab, at each depth; what is known beside
+ * them is read. */
+static void
+test_what_a_newer_memlab_wrote(void)
+{
+    NEWER(MODULES("'lists':[1,2]"), 1);
+    NEWER(MODULES("'lists':[1,2],'more':{},7:7"), 3);
+    /* Words of other places are unknown here. */
+    NEWER(MODULES("'tags':{}"), 1);
+    NEWER(EXTRAS("{'lists':[1,2]}"), 1);
+    NEWER(EXTRAS("{'position':[1,2]}"), 1);
+    NEWER(EXTRAS("{'peak':{'active':1,'pinned':2}}"), 1);
+    NEWER(EXTRAS("{'tags':{'position':[0],'addr':[0],'name':['w'],'category':["
+                 "'gradient'],'more':[0]}}"),
+          1);
+    NEWER(EXTRAS("{'tags':{'position':[0],'addr':[0],'name':['w'],'category':["
+                 "'of later']}}"),
+          1);
+    NEWER(EXTRAS("{'uses':{'addr':[5],'position':[0],'more':[0]}}"), 1);
+    NEWER(MODULES(NOTES("'step'", ",'more':[0]")), 1);
+    NEWER(MODULES(NOTES("'of later'", "")), 1);
+    CHECK_UNREAD(MODULES(NOTES("'step'", ",'lost':3")), "");
+    NEWER(MODULES("'code':{'file':['a'],'function':['f'],'line':[1],'text':[''],"
+                  "'qualname':['f'],'first_line':[1],'last_line':[1],'changed_us':[0],"
+                  "'more':[0]}"),
+          1);
+    NEWER(RANKS("[{'rank':0,'more':0}]"), 1);
+
+    ml_recording *recording = read_literal(
+        MODULES("'more':[1]," NOTES("'step'", ",'more':[0]") ",'source':'cuda'"));
+    CHECK(recording != NULL);
+    CHECK_UINT(recording->note_count, 1);
+    CHECK_STR(recording->source, "cuda");
+    CHECK_UINT(recording->unread[ML_UNREAD_MEMLAB_NEWER], 2);
+    ml_recording_free(recording);
 }
 
 static void
@@ -173,5 +226,6 @@ main(void)
     RUN(test_wrong_code);
     RUN(test_wrong_extras);
     RUN(test_wrong_columns);
+    RUN(test_what_a_newer_memlab_wrote);
     return TEST_RESULT();
 }

@@ -107,6 +107,10 @@ test_wrong_types(void)
     CHECK_UNREAD(SEGMENT("'segment_pool_id':1"), "segment.segment_pool_id 1");
     CHECK_UNREAD(SEGMENT("'frames':None"), "segment.frames 1");
     CHECK_UNREAD("{'segments':[],'allocator_settings':[]}", "allocator_settings 1");
+    CHECK_UNREAD("{'segments':[],'host_segments':[],'host_traces':[]}", "");
+    CHECK_UNREAD("{'segments':[],'host_segments':[{}],'host_traces':[{},{}]}",
+                 "host_segments 1 host_traces 2");
+    CHECK_UNREAD("{'segments':[],'host_traces':7}", "host_traces 1");
     CHECK_UNREAD("{'segments':[],'allocator_settings':{'a':1,'b':None,3:4}}",
                  "setting 2");
     CHECK_UNREAD("{'segments':[],'external_annotations':7}", "external_annotations 1");

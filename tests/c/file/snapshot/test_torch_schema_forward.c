@@ -81,10 +81,34 @@ test_a_block_has_the_only_traceback(void)
     ml_recording_free(recording);
 }
 
+/* A segment has that of its own allocation, not of the block at its address. */
+static void
+test_a_segment_has_that_of_its_allocation(void)
+{
+    ml_recording *recording = literal_recording(
+        "{'segments':[{'device':0,'address':4096,'total_size':1024,'blocks':["
+        "{'address':4096,'size':1024,'requested_size':9,'state':'active_allocated',"
+        "'frames':[]}]},{'device':0,'address':8192,'total_size':1024,'blocks':["
+        "{'address':8192,'size':1024,'requested_size':0,'state':'inactive',"
+        "'frames':[]}]}],'device_traces':[["
+        "{'action':'segment_alloc','addr':4096,'size':1024,'frames':[],"
+        "'forward_frames':['whole']},"
+        "{'action':'alloc','addr':4096,'size':9,'frames':[],'forward_frames':['one']},"
+        "{'action':'segment_map','addr':8192,'size':1024,'frames':[]}]]}");
+    CHECK(recording != NULL);
+    char *text = literal_written(recording, 0);
+    CHECK_UINT(count_of(text, "forward_frames"), 4);
+    CHECK(strstr(text, "'forward_frames':['one']}],'forward_frames':['whole']},"
+                       "{'device':0,'address':8192") != NULL);
+    ml_free(text);
+    ml_recording_free(recording);
+}
+
 int
 main(void)
 {
     RUN(test_tracebacks_of_the_forward_are_kept);
     RUN(test_a_block_has_the_only_traceback);
+    RUN(test_a_segment_has_that_of_its_allocation);
     return TEST_RESULT();
 }

@@ -13,7 +13,7 @@ from segments import BASE, HOSTILE, MIB, event
 
 from memlab import _core
 from memlab._errors import Error
-from memlab._export import export, tables
+from memlab._export import export, recording_tables
 
 REAL = ("gpt2_oom.pickle.gz", "streams_expandable.pickle.gz")
 
@@ -48,7 +48,7 @@ def test_events_by_hand():
 
 def test_allocations_by_hand():
     columns = small().columns("allocations")
-    strings = tables.Tables(small()).strings
+    strings = recording_tables.Tables(small()).strings
     assert list(columns["start"]) == [0, 1]
     # What is never freed ends with the events.
     assert list(columns["free"]) == [2, 4]
@@ -67,7 +67,7 @@ def test_allocations_live_at_the_peak(name):
     recording = real(name)
     event = at_peak(recording)
     columns = recording.columns("allocations")
-    strings = tables.Tables(recording).strings
+    strings = recording_tables.Tables(recording).strings
     found = collections.Counter()
     categories = collections.Counter()
     for start, free, size, file, line, function, category in zip(
@@ -254,7 +254,7 @@ def test_arrow(pyarrow, tmp_path, ending, table):
     assert read.column("bytes").to_pylist() == list(columns["bytes"])
     assert read.column("stack").to_pylist() == list(columns["stack"])
     if table == "allocations":
-        strings = tables.Tables(recording).strings
+        strings = recording_tables.Tables(recording).strings
         assert read.column("file").to_pylist() == [strings[i] for i in columns["file"]]
         assert read.column("exact").to_pylist() == list(map(bool, columns["exact"]))
     else:
