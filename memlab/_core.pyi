@@ -36,7 +36,7 @@ from memlab._answers import (
 
 _Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
 _CodeFrame: TypeAlias = tuple[str, str, int, bool]
-_CodeText: TypeAlias = tuple[int, str, str, int, int, int]
+_CodeText: TypeAlias = tuple[int, str, str, int, int, int, int]
 _Context: TypeAlias = Literal["state", "alloc", "all"] | None
 
 _api: object

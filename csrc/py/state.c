@@ -63,3 +63,26 @@ ml_py_set(PyObject *dict, const char *key, PyObject *value)
     Py_DECREF(value);
     return result;
 }
+
+int
+ml_py_get(PyObject *dict, const char *key, PyObject **value)
+{
+    *value = NULL;
+    PyObject *name = PyUnicode_FromString(key);
+    if (name == NULL) {
+        return -1;
+    }
+    *value = PyDict_GetItemWithError(dict, name);
+    Py_DECREF(name);
+    return *value == NULL && PyErr_Occurred() ? -1 : 0;
+}
+
+PyObject *
+ml_py_seek(PyObject *dict, const char *key)
+{
+    PyObject *value;
+    if (ml_py_get(dict, key, &value) < 0) {
+        PyErr_Clear();
+    }
+    return value;
+}

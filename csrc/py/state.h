@@ -96,5 +96,10 @@ const struct ml_recording *ml_recording_behind(ml_state *state, PyObject *op);
 /* Sets DICT[KEY] to VALUE, whose reference is taken even on failure; NULL passes an
  * exception on.  0 or -1. */
 int ml_py_set(PyObject *dict, const char *key, PyObject *value);
+/* *VALUE, borrowed, becomes DICT[KEY], or NULL without one.  0 or -1. */
+int ml_py_get(PyObject *dict, const char *key, PyObject **value);
+/* DICT[KEY], borrowed; NULL where there is none or no memory to look: for what only helps.
+ * Python's own function of this kind prints what it ignores, from CPython 3.13 on. */
+PyObject *ml_py_seek(PyObject *dict, const char *key);
 
 #endif

@@ -28,9 +28,11 @@ _OF_ELEMENTS = {
     *("mse_loss", "smooth_l1_loss", "huber_loss"),
     *("MSELoss", "SmoothL1Loss", "HuberLoss"),
 }
-_BESIDE_CALLS = ("PRECALL", "CACHE")
+_BESIDE_CALLS = ("PRECALL", "CACHE", "KW_NAMES")
 _CALLS = ("CALL", "CALL_METHOD", "CALL_FUNCTION")
 _STORES = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL")
+# Small integers have their own from CPython 3.14 on, None and True from 3.15 on.
+_CONSTANTS = ("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT")
 
 
 def facts() -> tuple[int, int, int, int]:
@@ -126,7 +128,7 @@ class _Part:
 
     def returns_nothing(self) -> bool:
         pairs = zip(self.code, self.code[1:])
-        return all(b.opname != "RETURN_VALUE" or a.opname == "LOAD_CONST" for a, b in pairs)
+        return all(b.opname != "RETURN_VALUE" or a.opname in _CONSTANTS for a, b in pairs)
 
     def kept(self) -> set[str]:
         """The names that a pass leaves with a value."""
@@ -136,9 +138,9 @@ class _Part:
 
 def _simple(step):
     """STEP, or the two instructions that CPython 3.13 makes one of."""
-    if not isinstance(step.argval, tuple):
-        return [step]
     opnames = re.findall("(?:LOAD|STORE)_FAST", step.opname)
+    if len(opnames) < 2:
+        return [step]
     return [step._replace(opname=o, argval=a) for o, a in zip(opnames, step.argval)]
 
 

@@ -19,6 +19,7 @@ import warnings
 from typing import NamedTuple
 
 from memlab._errors import Error
+from memlab._text.function_forwards import FunctionForwards
 
 # Above the size of any program's source.
 _MOST_BYTES = 8 << 20
@@ -176,12 +177,13 @@ class Reader:
 
     def lines(self, frames: list[tuple[str, str, int, bool]], most: int | None = None) -> list:
         """Of FRAMES, (file, function, line, whether it is the user's or a model's), (index,
-        text, qualified name, first and last line of the function, change of the file).
+        text, qualified name, first and last line of the function, change of the file, whether
+        it is a torch.autograd.Function's forward).
 
         most: bytes of files to parse now; None: all.  Frames of further files have no
         answer yet.
         """
-        wanted = {}
+        wanted, forwards = {}, FunctionForwards()
         for path, function, line, named in frames:
             if (function, line) not in self._known.setdefault(path, {}):
                 wanted.setdefault((path, named), []).append((function, line))
@@ -196,7 +198,10 @@ class Reader:
                     most -= size
                 self._sources[path, named] = _source(path, named)
             for place in places:
-                self._known[path][place] = _about(self._sources[path, named], *place)
+                about = _about(self._sources[path, named], *place)
+                if about is not None:
+                    about = (*about, forwards.tell(path, *place))
+                self._known[path][place] = about
         told = []
         for i, (path, function, line, _) in enumerate(frames):
             about = self._known[path].get((function, line))

@@ -69,3 +69,10 @@ ml_code_read_name(const ml_code_names *names, uint32_t frame)
     const ml_code_line *line = line_of(names, frame);
     return line != NULL && line->first_line > 0 ? line->qualname : 0;
 }
+
+uint8_t
+ml_code_forward(const ml_code_names *names, uint32_t frame)
+{
+    const ml_code_line *line = line_of(names, frame);
+    return line != NULL ? line->forward : ML_CODE_FORWARD_UNKNOWN;
+}

@@ -1,5 +1,5 @@
-/* The qualified names of functions, as LlamaMLP.forward: from the text of the lines that a
- * recording has. */
+/* The qualified names of functions, as LlamaMLP.forward, and whether they are a Function's
+ * forward: from the lines of code that a recording has. */
 #ifndef ML_CODE_NAMES_H
 #define ML_CODE_NAMES_H
 
@@ -21,5 +21,7 @@ uint32_t ml_code_name(const ml_code_names *names, uint32_t frame);
 /* The same, but 0, the empty string, where its file was not read for functions: then the
  * other may lack those around it. */
 uint32_t ml_code_read_name(const ml_code_names *names, uint32_t frame);
+/* Whether FRAME is of a torch.autograd.Function's forward: enum ml_code_forward. */
+uint8_t ml_code_forward(const ml_code_names *names, uint32_t frame);
 
 #endif

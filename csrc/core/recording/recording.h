@@ -169,6 +169,22 @@ typedef struct ml_note {
     uint8_t pad[3];
 } ml_note;
 
+/* Whether the running program's torch.autograd.Function classes have a function as their
+ * forward.  The numbers are in files. */
+enum ml_code_forward {
+    ML_CODE_FORWARD_UNKNOWN = 0,
+    ML_CODE_FORWARD_NONE = 1,
+    ML_CODE_FORWARD_FUNCTIONS = 2,
+};
+
+/* Of a NUMBER in a file. */
+static inline uint8_t
+ml_code_forward_of(uint64_t number)
+{
+    return (uint8_t)(number <= ML_CODE_FORWARD_FUNCTIONS ? number
+                                                         : ML_CODE_FORWARD_UNKNOWN);
+}
+
 /* The text of a line of code that frames name, from the program's file while it was
  * recorded. */
 typedef struct ml_code_line {
@@ -182,6 +198,7 @@ typedef struct ml_code_line {
     int64_t first_line; /* of the function; 0: not known */
     int64_t last_line;
     int64_t changed_us; /* unix us; the file's last change; 0: unknown */
+    uint8_t forward;    /* enum ml_code_forward: of the function */
 } ml_code_line;
 
 /* One entry of allocator_settings, in torch's order. */

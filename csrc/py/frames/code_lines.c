@@ -106,9 +106,10 @@ add_line(ml_recording *recording, const asked *of, PyObject *item)
     Py_ssize_t index;
     PyObject *content, *qualname;
     long long first, last, changed;
+    unsigned char forward;
     if (!PyTuple_Check(item) ||
-        !PyArg_ParseTuple(item, "nUULLL;a line of code", &index, &content, &qualname,
-                          &first, &last, &changed)) {
+        !PyArg_ParseTuple(item, "nUULLLb;a line of code", &index, &content, &qualname,
+                          &first, &last, &changed, &forward)) {
         return -1;
     }
     if (index < 0 || index >= PyList_GET_SIZE(of->list)) {
@@ -123,6 +124,7 @@ add_line(ml_recording *recording, const asked *of, PyObject *item)
         .first_line = first,
         .last_line = last,
         .changed_us = changed,
+        .forward = ml_code_forward_of(forward),
     };
     if (add_text(recording, content, &line.text) < 0 ||
         add_text(recording, qualname, &line.qualname) < 0) {

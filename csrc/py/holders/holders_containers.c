@@ -3,6 +3,7 @@
 
 #include "holders/holders_frames.h"
 #include "holders/holders_keys.h"
+#include "state.h"
 
 static int
 name_in_function(ml_namer *n, PyObject *function, const char *kind, PyObject *name)
@@ -95,7 +96,7 @@ static PyObject *
 field_name(PyObject *tuple, Py_ssize_t index)
 {
     PyObject *dict = Py_TYPE(tuple)->tp_dict;
-    PyObject *fields = dict != NULL ? PyDict_GetItemString(dict, "_fields") : NULL;
+    PyObject *fields = dict != NULL ? ml_py_seek(dict, "_fields") : NULL;
 
     if (PyTuple_CheckExact(tuple) || fields == NULL || !PyTuple_CheckExact(fields) ||
         index >= PyTuple_GET_SIZE(fields)) {

@@ -10,6 +10,7 @@
 #include "holders/holders_containers.h"
 #include "holders/holders_frames.h"
 #include "holders/holders_keys.h"
+#include "state.h"
 
 /* ---- Objects of Python's own types ---- */
 
@@ -110,8 +111,7 @@ static int
 name_result(ml_namer *n, PyObject *cache)
 {
     PyObject *dict = ml_attributes_of(cache);
-    PyObject *function =
-        dict != NULL ? PyDict_GetItemString(dict, "__wrapped__") : NULL;
+    PyObject *function = dict != NULL ? ml_py_seek(dict, "__wrapped__") : NULL;
     PyObject *name = function != NULL && PyFunction_Check(function)
                          ? ml_qualname(function)
                          : Py_None;

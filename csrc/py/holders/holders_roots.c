@@ -3,6 +3,7 @@
 #include "holders/holders_parts.h"
 
 #include "holders/holders_frames.h"
+#include "state.h"
 
 static void
 add_module(ml_walk *w, PyObject *module)
@@ -26,7 +27,7 @@ add_modules(ml_walk *w)
     }
     w->from = ml_walk_add_root(w, modules, ML_THING_MODULES);
     w->contained = true;
-    add_module(w, PyDict_GetItemString(modules, "__main__"));
+    add_module(w, ml_py_seek(modules, "__main__"));
     while (PyDict_Next(modules, &position, &name, &module)) {
         add_module(w, module);
     }
@@ -38,7 +39,7 @@ is_own(const ml_frame *frame)
 {
     PyObject *globals = ml_frame_globals(frame);
     PyObject *name = globals != NULL && PyDict_Check(globals)
-                         ? PyDict_GetItemString(globals, "__name__")
+                         ? ml_py_seek(globals, "__name__")
                          : NULL;
     const char *text =
         name != NULL && PyUnicode_CheckExact(name) ? PyUnicode_AsUTF8(name) : NULL;

@@ -17,9 +17,10 @@
 static PyObject *
 name_device(PyObject *dict, Py_ssize_t device)
 {
+    PyObject *own = NULL;
     if (dict != NULL && PyDict_Check(dict) &&
-        PyDict_GetItemString(dict, "device") != NULL &&
-        ml_py_set(dict, "device", PyLong_FromSsize_t(device)) < 0) {
+        (ml_py_get(dict, "device", &own) < 0 ||
+         (own != NULL && ml_py_set(dict, "device", PyLong_FromSsize_t(device)) < 0))) {
         Py_CLEAR(dict);
     }
     return dict;

@@ -8,6 +8,7 @@
 #include "training/modules.h"
 #include "training/shards.h"
 #include "training/tags.h"
+#include "state.h"
 
 /* An exception from another library's object does not concern the program.  An
  * interrupt does: it returns at the next bytecode. */
@@ -43,7 +44,7 @@ ml_own_dict(PyObject *object, const char *name)
     PyObject *attributes = PyObject_GenericGetDict(object, NULL);
     PyObject *value = NULL;
     if (attributes != NULL && PyDict_Check(attributes)) {
-        value = PyDict_GetItemString(attributes, name);
+        value = ml_py_seek(attributes, name);
         Py_XINCREF(value);
     }
     Py_XDECREF(attributes);
@@ -110,12 +111,11 @@ visit_groups(ml_tagging *to, PyObject *optimizer,
 {
     PyObject *attributes = PyObject_GenericGetDict(optimizer, NULL);
     PyObject *groups =
-        attributes != NULL ? PyDict_GetItemString(attributes, "param_groups") : NULL;
+        attributes != NULL ? ml_py_seek(attributes, "param_groups") : NULL;
     for (Py_ssize_t i = 0;
          groups != NULL && PyList_Check(groups) && i < PyList_GET_SIZE(groups); i++) {
         PyObject *group = PyList_GET_ITEM(groups, i);
-        PyObject *params =
-            PyDict_Check(group) ? PyDict_GetItemString(group, "params") : NULL;
+        PyObject *params = PyDict_Check(group) ? ml_py_seek(group, "params") : NULL;
         for (Py_ssize_t k = 0;
              params != NULL && PyList_Check(params) && k < PyList_GET_SIZE(params);
              k++) {
@@ -328,7 +328,7 @@ is_dataclass(PyTypeObject *type)
     for (Py_ssize_t i = 0; order != NULL && i < PyTuple_GET_SIZE(order); i++) {
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(order, i);
         if (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) && base->tp_dict != NULL &&
-            PyDict_GetItemString(base->tp_dict, "__dataclass_fields__") != NULL) {
+            ml_py_seek(base->tp_dict, "__dataclass_fields__") != NULL) {
             return true;
         }
     }

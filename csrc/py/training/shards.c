@@ -4,6 +4,7 @@
 #include "core/base/base.h"
 #include "objects/addresses.h"
 #include "training/owners.h"
+#include "state.h"
 
 /* The places of unit types in torch. */
 static const struct {
@@ -17,12 +18,10 @@ static const struct {
 static PyTypeObject *
 unit_type(size_t index)
 {
-    PyObject *module =
-        PyDict_GetItemString(PyImport_GetModuleDict(), units[index].module);
-    PyObject *type =
-        module != NULL && PyModule_Check(module)
-            ? PyDict_GetItemString(PyModule_GetDict(module), units[index].type)
-            : NULL;
+    PyObject *module = ml_py_seek(PyImport_GetModuleDict(), units[index].module);
+    PyObject *type = module != NULL && PyModule_Check(module)
+                         ? ml_py_seek(PyModule_GetDict(module), units[index].type)
+                         : NULL;
     return type != NULL && PyType_Check(type) ? (PyTypeObject *)type : NULL;
 }
 
@@ -46,7 +45,7 @@ own(PyObject *object, const char *name)
     PyObject *attributes =
         object != NULL ? PyObject_GenericGetDict(object, NULL) : NULL;
     PyObject *value = attributes != NULL && PyDict_Check(attributes)
-                          ? PyDict_GetItemString(attributes, name)
+                          ? ml_py_seek(attributes, name)
                           : NULL;
     Py_XDECREF(attributes);
     PyErr_Clear();

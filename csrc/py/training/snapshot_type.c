@@ -379,9 +379,9 @@ PyDoc_STRVAR(
     "code is called with a list of (file, function, line, user) of the frames that "
     "the\n"
     "file names so far, and returns one of (index in it, text, qualname, first line,\n"
-    "last line, changed): lines of the function, 0 for unknown, and when the file "
-    "last\n"
-    "changed, unix microseconds. Raises what code raises, MemoryError.");
+    "last line, changed, forward): lines of the function, 0 for unknown, when the\n"
+    "file last changed, unix microseconds, and whether a torch.autograd.Function has\n"
+    "it as its forward: 0 unknown, 1 no, 2 yes. Raises what code raises, MemoryError.");
 
 static PyObject *
 snapshot_tell_code(PyObject *op, PyObject *code)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "objects/tensor_attributes.h"
+#include "state.h"
 
 static void
 tag_memory(ml_tagging *to, const ml_tensor *memory, const ml_owner *owner)
@@ -146,7 +147,7 @@ zero_shard(PyObject *parameter)
     /* Most parameters have none, and the name would be made for each. */
     bool any = attributes != NULL && PyDict_Check(attributes) &&
                PyDict_GET_SIZE(attributes) > 0;
-    PyObject *shard = any ? PyDict_GetItemString(attributes, "ds_tensor") : NULL;
+    PyObject *shard = any ? ml_py_seek(attributes, "ds_tensor") : NULL;
     Py_XINCREF(shard);
     Py_XDECREF(attributes);
     PyErr_Clear();

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/attribution/node_types.h"
 #include "base/base.h"
 
 /* A thread's activity when its next node would get number NEXT. */
@@ -156,109 +157,12 @@ take_sample(ml_forward_index *forwards, size_t device, size_t index,
 
 /* ---- Types of nodes ---- */
 
-enum {
-    KIND_UNSEEN,
-    KIND_ALLOCATES,
-    KIND_IN_PLACE, /* it may allocate, or work in place */
-    KIND_PYTHON,   /* a torch.autograd.Function's */
-    KIND_BARE      /* it allocates nothing */
-};
-
-/* Views, and operations that only work in place. */
-static const char bare_types[] =
-    " Alias AsStrided Conj Diagonal Expand Fill Lift LiftFresh NegView Permute "
-    "ReshapeAlias Select Slice SliceInverse Split SplitWithSizes Squeeze T "
-    "Transpose Unbind Unfold UnsafeSplit UnsafeSplitWithSizes UnsafeView "
-    "Unsqueeze Values View ViewAsComplex ViewAsReal Zero ";
-
-/* Operations with an in-place form, except matrix products, whose form no layer
- * uses. */
-static const char in_place_types[] =
-    " Abs Acos Acosh Add Addcdiv Addcmul Asin Asinh Atan Atan2 Atanh Bernoulli "
-    "Cauchy Ceil Celu Clamp ClampMax ClampMin ConjPhysical Copysign Cos Cosh "
-    "Cumprod Cumsum Digamma Div Elu Erf Erfc Erfinv Exp Exp2 Expm1 Exponential "
-    "Floor Fmod Frac Gelu Geometric Hardsigmoid Hardswish Hardtanh Hypot I0 "
-    "Igamma Igammac IndexAdd IndexCopy IndexFill IndexPut IndexPutImpl "
-    "IndexReduce Ldexp LeakyRelu Lerp Lgamma Log Log10 Log1P Log2 LogNormal "
-    "Logit MaskedFill MaskedScatter Mish Mul Mvlgamma NanToNum Neg Normal "
-    "Polygamma Pow Put Random Reciprocal Relu Remainder Renorm Round "
-    "RreluWithNoise Rsqrt Scatter ScatterAdd ScatterReduce Sgn Sigmoid Sign Silu "
-    "Sin Sinc Sinh Sqrt Sub Tan Tanh Threshold Tril Triu Trunc Uniform "
-    "UnsafeIndexPut Xlogy ";
-
-/* The name of a mangled TYPE that torch generated, without "Backward" and the digits at
- * its end; empty: not generated. */
-static ml_string
-generated_name(ml_string type)
-{
-    static const char scope[] = "N5torch8autograd9generated";
-    static const char tail[] = "Backward";
-    const ml_string none = {"", 0};
-    size_t at = sizeof(scope) - 1;
-    if (type.length <= at || memcmp(type.bytes, scope, at) != 0) {
-        return none;
-    }
-    size_t length = 0;
-    for (; at < type.length && type.bytes[at] >= '0' && type.bytes[at] <= '9'; at++) {
-        length = length * 10 + (size_t)(type.bytes[at] - '0');
-        if (length > type.length) {
-            return none;
-        }
-    }
-    ml_string name = {type.bytes + at, (uint32_t)length};
-    if (length > type.length - at) {
-        return none;
-    }
-    while (name.length > 0 && name.bytes[name.length - 1] >= '0' &&
-           name.bytes[name.length - 1] <= '9') {
-        name.length--;
-    }
-    size_t kept = name.length - (sizeof(tail) - 1);
-    if (name.length < sizeof(tail) ||
-        memcmp(name.bytes + kept, tail, sizeof(tail) - 1)) {
-        return none;
-    }
-    name.length = (uint32_t)kept;
-    return name;
-}
-
-/* Whether NAMES, separated by spaces, contains NAME. */
-static bool
-has_name(const char *names, ml_string name)
-{
-    size_t end = strlen(names);
-    for (size_t i = 1; i + name.length < end; i++) {
-        if (names[i - 1] == ' ' && names[i + name.length] == ' ' &&
-            memcmp(names + i, name.bytes, name.length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static uint8_t
-kind_of(ml_string type)
-{
-    ml_string name = generated_name(type);
-    if (name.length > 0) {
-        return has_name(bare_types, name)       ? KIND_BARE
-               : has_name(in_place_types, name) ? KIND_IN_PLACE
-                                                : KIND_ALLOCATES;
-    }
-    if (ml_string_holds(type, "8autograd6PyNode")) {
-        return KIND_PYTHON;
-    }
-    bool copies =
-        ml_string_holds(type, "CopySlices") || ml_string_holds(type, "CopyBackwards");
-    return copies ? KIND_BARE : KIND_IN_PLACE;
-}
-
 static void
 find_kind(ml_forward_index *forwards, uint32_t node)
 {
     uint8_t *kind = &forwards->kinds[node];
-    if (*kind == KIND_UNSEEN) {
-        *kind = kind_of(forwards->recording->strings[node]);
+    if (*kind == ML_NODE_UNSEEN) {
+        *kind = ml_node_kind(forwards->recording->strings[node]);
     }
 }
 
@@ -345,12 +249,12 @@ tells(const ml_forward_index *forwards, const sought *node,
         return ML_FORWARD_MATCH_BETWEEN;
     }
     switch (forwards->kinds[node->type]) {
-    case KIND_BARE:
+    case ML_NODE_BARE:
         return ML_FORWARD_MATCH_BETWEEN;
-    case KIND_PYTHON:
+    case ML_NODE_PYTHON:
         return forwards->facts->of[after->stack].function ? ML_FORWARD_MATCH_EXACT
                                                           : ML_FORWARD_MATCH_BETWEEN;
-    case KIND_ALLOCATES:
+    case ML_NODE_ALLOCATES:
         return ML_FORWARD_MATCH_EXACT;
     default:
         return ML_FORWARD_MATCH_LIKELY;

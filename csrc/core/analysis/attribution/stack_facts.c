@@ -162,12 +162,23 @@ better(ml_standing outer, ml_standing own)
     return outer.place < own.place ? outer : own;
 }
 
-/* Whether FRAME is of a class's method called forward, as far as the recording tells. */
+/* Whether STACK's own frame is in the forward of a torch.autograd.Function, which torch 2.15
+ * calls without a frame of its own.  A recording that does not know the program's Functions
+ * has methods' names, and an nn.Module's forward has a frame of module.py around it. */
 static bool
-is_method_forward(const ml_code_names *names, uint32_t frame)
+is_functions_forward(const ml_code_names *names, ml_stack stack,
+                     const ml_stack_fact *caller)
 {
     const ml_recording *recording = names->recording;
+    uint32_t frame = stack.frame;
     if (!is(recording->strings[recording->frames[frame].name], "forward")) {
+        return false;
+    }
+    uint8_t known = ml_code_forward(names, frame);
+    if (known != ML_CODE_FORWARD_UNKNOWN) {
+        return known == ML_CODE_FORWARD_FUNCTIONS;
+    }
+    if (stack.module != 0 || caller->module_call) {
         return false;
     }
     ml_string whole = recording->strings[ml_code_read_name(names, frame)];
@@ -210,11 +221,8 @@ extend(const ml_code_names *names, uint16_t file, ml_stack stack,
     if ((file & FILE_ENGINE) && is(name, "_make_grads")) {
         fact.seed = true;
     }
-    /* torch 2.15 calls a function's forward without a frame of its own; an nn.Module's
-     * has a frame of module.py around it. */
     if (((file & FILE_FUNCTION) && is(name, "apply")) ||
-        (stack.module == 0 && !caller->module_call &&
-         is_method_forward(names, stack.frame))) {
+        is_functions_forward(names, stack, caller)) {
         fact.function = true;
     }
     if (own.place < ML_PLACE_NATIVE) {

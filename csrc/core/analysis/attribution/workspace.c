@@ -1,7 +1,7 @@
 /* Finds the workspaces that their size alone does not tell.  See workspace.h. */
 #include "analysis/attribution/workspace.h"
 
-#include "base/base.h"
+#include "analysis/attribution/node_types.h"
 
 /* Whether allocation INDEX has the size, nobody owns it, and it is never freed. */
 static bool
@@ -28,6 +28,123 @@ knows_stream(const ml_workspaces *of, uint64_t stream)
     return false;
 }
 
+static int
+keep_light(ml_workspaces *of, uint64_t stream, size_t event)
+{
+    void *list = of->list;
+    int error = ml_grow(&list, &of->capacity, of->count + 1, sizeof(*of->list));
+    if (error == 0) {
+        of->list = list;
+        of->list[of->count++] = (ml_light_workspace){.stream = stream, .event = event};
+    }
+    return error;
+}
+
+/* ---- Nodes of products ---- */
+
+typedef struct sought_node {
+    const ml_workspaces *of;
+    ml_node_number node;
+} sought_node;
+
+static bool
+is_node(const void *context, uint32_t id)
+{
+    const sought_node *sought = context;
+    const ml_node_number *node = &sought->of->nodes[id];
+    return node->number == sought->node.number && node->thread == sought->node.thread;
+}
+
+static uint64_t
+hash_node(ml_node_number node)
+{
+    return ml_hash_u64(ml_hash_u64(node.number) + node.thread);
+}
+
+static bool
+has_node(const ml_workspaces *of, uint16_t thread, uint64_t number)
+{
+    const sought_node sought = {of, {number, thread}};
+    uint32_t id;
+    return ml_intern_find(&of->products, hash_node(sought.node), is_node, &sought, &id);
+}
+
+static int
+keep_node(ml_workspaces *of, const ml_event *event)
+{
+    const ml_node_number node = {event->sequence, event->autograd_thread};
+    if (has_node(of, node.thread, node.number)) {
+        return 0;
+    }
+    size_t count = of->products.count;
+    void *nodes = of->nodes;
+    int error = ml_grow(&nodes, &of->node_capacity, count + 1, sizeof(node));
+    if (error == 0) {
+        of->nodes = nodes;
+        of->nodes[count] = node;
+        error = ml_intern_add(&of->products, hash_node(node));
+    }
+    return error;
+}
+
+static int
+keep_nodes(ml_workspaces *of)
+{
+    const ml_device_trace *trace = of->lifetimes->trace;
+    const ml_recording *recording = of->recording;
+    /* By string id: 1 no product's, 2 a product's. */
+    uint8_t *kinds = ml_alloc_zeroed(recording->string_count, 1);
+    int error = kinds != NULL ? 0 : ML_ENOMEM;
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(node) | ML_EVENT_BIT(sequence) |
+                             ML_EVENT_BIT(autograd_thread) | ML_EVENT_BIT(flags));
+    for (size_t i = 0; i < trace->event_count && error == 0; i++) {
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
+        if (event->node == 0 || event->autograd_thread == 0 ||
+            (event->flags & ML_EVENT_BACKWARD) == 0) {
+            continue;
+        }
+        uint8_t *kind = &kinds[event->node];
+        if (*kind == 0) {
+            *kind = ml_node_is_product(recording->strings[event->node]) ? 2 : 1;
+        }
+        error = *kind == 2 ? keep_node(of, event) : 0;
+    }
+    ml_free(kinds);
+    return error;
+}
+
+/* Whether EVENT is in a product's forward, also in one that a backward pass runs again, or
+ * in its backward. */
+static bool
+is_in_product(const ml_workspaces *of, const ml_event *event)
+{
+    bool backward = (event->flags & ML_EVENT_BACKWARD) != 0;
+    uint16_t thread = backward ? event->next_thread : event->autograd_thread;
+    uint64_t next = backward ? event->next : event->sequence;
+    return (backward && has_node(of, event->autograd_thread, event->sequence)) ||
+           (thread != 0 && next != 0 && has_node(of, thread, next - 1));
+}
+
+/* Whether no node was made or ran between these. */
+static bool
+is_one_node(const ml_event *a, const ml_event *b)
+{
+    return a->autograd_thread == b->autograd_thread && a->sequence == b->sequence &&
+           a->next_thread == b->next_thread && a->next == b->next;
+}
+
+/* ---- The whole ---- */
+
+/* Whether LIFE, of SIZE, may be a product's: the event after its allocation frees it. */
+static bool
+may_be_products(const ml_lifetime *life, uint64_t size)
+{
+    return (ml_workspace_has_size(size) || size == ML_WORKSPACE_LIGHT) &&
+           life->birth != 0 && life->requested == life->birth + 1;
+}
+
 int
 ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
                    const ml_recording *recording, size_t device,
@@ -35,6 +152,7 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
 {
     const ml_device_trace *trace = lifetimes->trace;
     const uint8_t *marks = ml_causes_marks(causes, device);
+    bool products = false;
     int error = 0;
     *of = (ml_workspaces){.recording = recording,
                           .lifetimes = lifetimes,
@@ -43,30 +161,27 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
     ml_event_cursor_init(&cursor, &trace->events,
                          ML_EVENT_BIT(size) | ML_EVENT_BIT(stream));
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
-        if ((marks[i] & ML_MARK_ALLOC) == 0 ||
-            (marks[i] & ML_MARK_PHASE) != ML_PHASE_FORWARD) {
+        if ((marks[i] & ML_MARK_ALLOC) == 0) {
             continue;
         }
         const ml_event *event = ml_event_cursor_at(&cursor, i);
-        if (event->size != ML_WORKSPACE_LIGHT || !stays(lifetimes, i) ||
-            knows_stream(of, event->stream)) {
-            continue;
-        }
-        void *list = of->list;
-        error = ml_grow(&list, &of->capacity, of->count + 1, sizeof(*of->list));
-        if (error == 0) {
-            of->list = list;
-            of->list[of->count++] =
-                (ml_light_workspace){.stream = event->stream, .event = i};
+        const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, i)];
+        products = products || may_be_products(row, event->size);
+        if ((marks[i] & ML_MARK_PHASE) == ML_PHASE_FORWARD &&
+            event->size == ML_WORKSPACE_LIGHT && stays(lifetimes, i) &&
+            !knows_stream(of, event->stream)) {
+            error = keep_light(of, event->stream, i);
         }
     }
-    return error;
+    return error == 0 && products ? keep_nodes(of) : error;
 }
 
 void
 ml_workspaces_fini(ml_workspaces *of)
 {
     ml_free(of->list);
+    ml_intern_fini(&of->products);
+    ml_free(of->nodes);
     *of = (ml_workspaces){0};
 }
 
@@ -135,24 +250,47 @@ is_one_line(const ml_workspaces *of, uint32_t stack, uint32_t other)
                               a->filename == b->filename);
 }
 
+/* Whether allocation RESULT is of the operation of MADE, which LIFE ends, and lives on. */
+static bool
+is_result(const ml_workspaces *of, size_t result, const ml_event *made,
+          const ml_lifetime *life)
+{
+    const ml_events *events = &of->lifetimes->trace->events;
+    if (ml_events_action(events, result) != ML_ACTION_ALLOC) {
+        return false;
+    }
+    ml_event own = ml_events_at(events, result);
+    size_t row = ml_lifetimes_row(of->lifetimes, result);
+    return is_one_line(of, made->stack, own.stack) && made->stream == own.stream &&
+           made->autograd_thread == own.autograd_thread &&
+           made->sequence == own.sequence &&
+           of->lifetimes->rows[row].requested > life->requested;
+}
+
 bool
 ml_workspaces_of_product(const ml_workspaces *of, const ml_lifetime *life)
 {
     const ml_events *events = &of->lifetimes->trace->events;
-    if (life->birth == 0 || life->requested != life->birth + 1) {
+    if (life->birth == 0 ||
+        !may_be_products(life, ml_events_size(events, life->birth - 1))) {
         return false;
     }
-    size_t own = life->birth - 1;
-    size_t before = block_before(events, own);
-    if (!ml_workspace_has_size(ml_events_size(events, own)) || before == 0 ||
-        ml_events_action(events, before - 1) != ML_ACTION_ALLOC) {
+    ml_event made = ml_events_at(events, life->birth - 1);
+    if (made.size == ML_WORKSPACE_ODD) {
+        return true;
+    }
+    size_t before = block_before(events, life->birth - 1);
+    bool result = before != 0 && is_result(of, before - 1, &made, life);
+    if (result && made.size == ML_WORKSPACE_EVEN) {
+        return true;
+    }
+    if (!is_in_product(of, &made)) {
         return false;
     }
-    ml_event made = ml_events_at(events, own);
-    ml_event result = ml_events_at(events, before - 1);
-    size_t row = ml_lifetimes_row(of->lifetimes, before - 1);
-    return is_one_line(of, made.stack, result.stack) && made.stream == result.stream &&
-           made.autograd_thread == result.autograd_thread &&
-           made.sequence == result.sequence &&
-           of->lifetimes->rows[row].requested > life->requested;
+    if (result || before == 0) {
+        return true;
+    }
+    /* The first of its node: the product goes into a tensor that exists. */
+    ml_event other = ml_events_at(events, before - 1);
+    return !is_one_node(&made, &other);
 }

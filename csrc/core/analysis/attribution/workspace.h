@@ -5,6 +5,7 @@
 
 #include "analysis/attribution/cause.h"
 #include "analysis/lifetimes/lifetimes.h"
+#include "base/base.h"
 
 /* 8 MiB and 128 KiB, which hardly a tensor has; on an H100 or later 32 MiB. */
 #define ML_WORKSPACE_ODD 8519680
@@ -28,6 +29,12 @@ typedef struct ml_light_workspace {
     size_t event; /* its allocation */
 } ml_light_workspace;
 
+/* The number of an autograd node, and the thread that made it. */
+typedef struct ml_node_number {
+    uint64_t number;
+    uint16_t thread;
+} ml_node_number;
+
 /* What tells the workspaces that their size alone does not tell. */
 typedef struct ml_workspaces {
     const ml_recording *recording; /* borrowed */
@@ -36,9 +43,13 @@ typedef struct ml_workspaces {
     ml_light_workspace *list;      /* owned; one for each stream */
     size_t count;
     size_t capacity;
+    /* The nodes of products that ran; none where no block can be a product's. */
+    ml_intern products;
+    ml_node_number *nodes; /* owned; by id */
+    size_t node_capacity;
 } ml_workspaces;
 
-/* One walk over the marks of DEVICE, whose LIFETIMES these are.  0 or ML_ENOMEM; call
+/* A walk over the marks of DEVICE, whose LIFETIMES these are, and one over its nodes.  0 or ML_ENOMEM; call
  * ml_workspaces_fini in any case. */
 int ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
                        const ml_recording *recording, size_t device,
@@ -50,9 +61,12 @@ void ml_workspaces_fini(ml_workspaces *of);
  * some bytes for each thread of the device. */
 bool ml_workspaces_hold(const ml_workspaces *of, const ml_lifetime *life);
 
-/* Whether LIFE was made for one product: the next event frees it, and the allocation
- * before it, of the same operation, is the result, which outlives it.  A program that
- * makes and drops a tensor of that size has no such result. */
+/* Whether LIFE was made for one product: the next event frees it, it has the size of
+ * cuBLAS's, and the allocation before it, of the same operation, is the result, which
+ * outlives it.  A program that makes and drops a tensor of that size has no such result.
+ * The node of a product, in whose forward or backward LIFE was made, tells cuBLASLt's, too;
+ * and that of a product into a tensor that exists, if no other event is between.  The odd
+ * size tells by itself. */
 bool ml_workspaces_of_product(const ml_workspaces *of, const ml_lifetime *life);
 
 #endif

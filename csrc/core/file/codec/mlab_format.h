@@ -286,7 +286,8 @@ typedef struct ml_mlab_code_line {
     uint16_t file_bytes;
     uint16_t name_bytes;
     uint16_t qualname_bytes;
-    uint16_t reserved[3];
+    uint16_t forward; /* enum ml_code_forward */
+    uint16_t reserved[2];
 } ml_mlab_code_line;
 
 /* What was dropped, beside events. */

@@ -329,6 +329,7 @@ ml_journal_code_line(ml_journal_port *port, ml_journal *journal,
         .file_bytes = (uint16_t)texts[0]->length,
         .name_bytes = (uint16_t)texts[1]->length,
         .qualname_bytes = (uint16_t)texts[2]->length,
+        .forward = line->forward,
     };
     message record = {0};
     put_raw(&record, &what, sizeof(what));

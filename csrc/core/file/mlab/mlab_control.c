@@ -280,7 +280,8 @@ take_code_line(mlab_reader *reader, const ml_mlab_code_line *record,
     ml_code_line line = {.line = record->line,
                          .first_line = record->first_line,
                          .last_line = record->last_line,
-                         .changed_us = record->changed_us};
+                         .changed_us = record->changed_us,
+                         .forward = ml_code_forward_of(record->forward)};
     size_t names =
         (size_t)record->file_bytes + record->name_bytes + record->qualname_bytes;
     if (names > length || line.line == 0) {

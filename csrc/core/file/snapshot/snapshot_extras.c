@@ -8,7 +8,8 @@
 /* ---- Lines of code ---- */
 
 enum {
-    CODE_COLUMNS = 8
+    CODE_COLUMNS = 9,
+    CODE_COLUMNS_REQUIRED = 8 /* the last came later */
 };
 
 /* A line without a place or a text is dropped; the rest may be unknown. */
@@ -20,7 +21,7 @@ read_code_line(ml_snapshot_tables *tables, const ml_array *const columns[CODE_CO
     ml_code_line line = {0};
     uint32_t *const strings[] = {&line.filename, &line.name, &line.text,
                                  &line.qualname};
-    uint64_t numbers[4] = {0};
+    uint64_t numbers[CODE_COLUMNS - 4] = {0};
     ml_value place = columns[4]->items[index];
     bool whole = ml_value_is(place, ML_VALUE_INT) && ml_value_as_int(place) > 0;
     for (unsigned k = 0; k < 4; k++) {
@@ -32,14 +33,17 @@ read_code_line(ml_snapshot_tables *tables, const ml_array *const columns[CODE_CO
     }
     int error = 0;
     for (unsigned k = 0; k < 4 && error == 0; k++) {
-        ml_extras_read_count(tables, columns[4 + k]->items[index], what, &numbers[k]);
         error = ml_snapshot_tables_string(tables, columns[k]->items[index], what,
                                           strings[k]);
+    }
+    for (unsigned k = 4; k < CODE_COLUMNS && columns[k] != NULL; k++) {
+        ml_extras_read_count(tables, columns[k]->items[index], what, &numbers[k - 4]);
     }
     line.line = (int64_t)numbers[0];
     line.first_line = (int64_t)numbers[1];
     line.last_line = (int64_t)numbers[2];
     line.changed_us = (int64_t)numbers[3];
+    line.forward = ml_code_forward_of(numbers[4]);
     return error == 0 ? ml_recording_add_first_code_line(tables->recording, known, line)
                       : error;
 }
@@ -50,10 +54,10 @@ read_code(ml_snapshot_tables *tables, ml_value value)
     static const ml_extras_table table = {
         ML_UNREAD_MEMLAB_CODE,
         CODE_COLUMNS,
-        CODE_COLUMNS,
+        CODE_COLUMNS_REQUIRED,
         ML_WORD_COUNT,
         {ML_WORD_FILE, ML_WORD_FUNCTION, ML_WORD_TEXT, ML_WORD_QUALNAME, ML_WORD_LINE,
-         ML_WORD_FIRST_LINE, ML_WORD_LAST_LINE, ML_WORD_CHANGED_US}};
+         ML_WORD_FIRST_LINE, ML_WORD_LAST_LINE, ML_WORD_CHANGED_US, ML_WORD_FORWARD}};
     const ml_array *columns[CODE_COLUMNS] = {NULL};
     const ml_array *dict = ml_extras_dict(tables, value, ML_UNREAD_MEMLAB_CODE);
     if (dict == NULL || tables->recording->code_lines != NULL ||

@@ -34,7 +34,7 @@ typedef struct ml_extras_table {
     unsigned count;
     unsigned required; /* the first so many must exist */
     unsigned aside; /* a key of the dict that is not for a list; ML_WORD_COUNT: none */
-    unsigned keys[8];
+    unsigned keys[9];
 } ml_extras_table;
 
 /* The lists of DICT for TABLE's keys; a missing one stays NULL. */

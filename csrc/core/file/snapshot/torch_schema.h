@@ -100,6 +100,7 @@
     XX(FIRST_LINE, "first_line") \
     XX(LAST_LINE, "last_line") \
     XX(CHANGED_US, "changed_us") \
+    XX(FORWARD, "forward") \
     XX(UNREAD, "unread") \
     /* Only read. */ \
     XX(ACTIVE_AWAITING_FREE, "active_awaiting_free") \

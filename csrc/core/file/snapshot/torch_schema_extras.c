@@ -221,6 +221,7 @@ put_code(ml_builder *to, const ml_recording *recording)
     PUT_CODE_COLUMN(to, recording, ML_WORD_LAST_LINE, to->integer(to, line->last_line));
     PUT_CODE_COLUMN(to, recording, ML_WORD_CHANGED_US,
                     to->integer(to, line->changed_us));
+    PUT_CODE_COLUMN(to, recording, ML_WORD_FORWARD, to->integer(to, line->forward));
     to->close(to);
 }
 

@@ -38,7 +38,7 @@ does_scale(const scaler *s, size_t demand)
         category == ML_CATEGORY_OTHER || category == ML_CATEGORY_TEMPORARY ||
         (category == ML_CATEGORY_UNKNOWN && of->cause.phase == ML_PHASE_FORWARD);
     return kind && of->cause.phase != ML_PHASE_OPTIMIZER &&
-           !ml_demand_is_workspace_of_product(asked) &&
+           !ml_demand_is_workspace_of_product(s->it, demand) &&
            bsearch(&asked->bytes, s->weights, s->weight_count, sizeof(uint64_t),
                    ml_compare_u64) == NULL;
 }

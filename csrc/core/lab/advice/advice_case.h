@@ -150,12 +150,16 @@ bool ml_demand_lives_at(const ml_advice_case *it, size_t demand, size_t event);
 /* Whether DEMAND is live at the allocated peak. */
 bool ml_demand_at_peak(const ml_advice_case *it, size_t demand);
 
-/* From torch 2.15 on cuBLAS gets a workspace for each product: no event comes between its
- * allocation and its free. */
+/* Whether DEMAND, an index, is cuBLAS's workspace for one product, as torch 2.15 makes them:
+ * no event comes between its allocation and its free.  Where it is not known to be one, its
+ * size tells. */
 static inline bool
-ml_demand_is_workspace_of_product(const ml_demand *demand)
+ml_demand_is_workspace_of_product(const ml_advice_case *it, size_t demand)
 {
-    return ml_workspace_has_size(demand->bytes) && demand->freed == demand->born + 1;
+    const ml_demand *asked = &it->workload->demands[demand];
+    return asked->freed == asked->born + 1 &&
+           (ml_workspace_has_size(asked->bytes) ||
+            ml_explained_of(it, demand)->verdict.category == ML_CATEGORY_WORKSPACE);
 }
 
 /* Whether DEMAND, an index, is a workspace that a library keeps for all its work. */
@@ -163,7 +167,7 @@ static inline bool
 ml_demand_is_kept_workspace(const ml_advice_case *it, size_t demand)
 {
     return ml_explained_of(it, demand)->verdict.category == ML_CATEGORY_WORKSPACE &&
-           !ml_demand_is_workspace_of_product(&it->workload->demands[demand]);
+           !ml_demand_is_workspace_of_product(it, demand);
 }
 
 /* Whether DEMAND is of a forward that ran out of memory, before its backward pass. */

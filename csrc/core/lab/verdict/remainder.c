@@ -24,7 +24,7 @@ does_scale(const ml_remainder_builder *b, size_t i, const uint64_t *weights,
     if (ml_remainder_is_kept(of->verdict.category) ||
         of->verdict.category == ML_CATEGORY_GRADIENT ||
         of->cause.phase == ML_PHASE_OPTIMIZER || demand->born == ML_NO_EVENT ||
-        ml_demand_is_workspace_of_product(demand) ||
+        ml_demand_is_workspace_of_product(it, i) ||
         bsearch(&demand->bytes, weights, count, sizeof(uint64_t), ml_compare_u64) !=
             NULL) {
         return false;

@@ -233,6 +233,65 @@ test_workspaces_of_products(void)
     check_product(33554432, true, true, false, false, "temporary");
 }
 
+/* What was made just before a block of BYTES that the next event frees: something of an
+ * earlier node, the result of the same node, or what that frees before. */
+enum before {
+    EARLIER,
+    RESULT,
+    ANOTHER
+};
+
+/* Node 4, of TYPE, makes the block in its forward, or when it runs. */
+static void
+check_of_node(const char *type, uint64_t bytes, enum before before, bool backward,
+              const char *want)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t line = backward ? 0 : add_stack(&f, 0, "a.py", 10, "f");
+    uint64_t number = backward ? 4 : 5; /* in the forward the next one's */
+    uint8_t flags = backward ? ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON : 0;
+    f.type = sample_string(f.made.recording, type);
+    sample_tag(&f.made, 1, ML_CATEGORY_PARAMETER);
+    add(&f, ML_ACTION_ALLOC, 0, MAIN, number - 1, line)->flags = flags;
+    if (before != EARLIER) {
+        add(&f, ML_ACTION_ALLOC, 1, MAIN, number, line)->flags = flags;
+    }
+    if (before == ANOTHER) {
+        add(&f, ML_ACTION_FREE_REQUESTED, 1, MAIN, number, line)->flags = flags;
+        add(&f, ML_ACTION_FREE_COMPLETED, 1, MAIN, number, line)->flags = flags;
+    }
+    size_t at = f.made.recording->devices[0].event_count;
+    ml_event *event = add(&f, ML_ACTION_ALLOC, 100000, MAIN, number, line);
+    event->size = event->block_bytes = bytes;
+    event->flags = flags;
+    event->node = backward ? f.type : 0;
+    free_block(&f, 100000, MAIN, flags);
+    alloc_back(&f, 3, MAIN, 4);
+    CHECK_STR(category(&f, at), want);
+    tear_down(&f);
+}
+
+/* The node tells that a product is under way: cuBLASLt's size is a tensor's, too, and what
+ * goes into a tensor that exists has no result. */
+static void
+test_workspaces_of_nodes(void)
+{
+    static const char addmm[] = "N5torch8autograd9generated14AddmmBackward0E";
+    static const char mean[] = "N5torch8autograd9generated13MeanBackward0E";
+    for (unsigned backward = 0; backward < 2; backward++) {
+        check_of_node(addmm, 1048576, RESULT, backward, "workspace");
+        check_of_node(addmm, 1048576, EARLIER, backward, "workspace");
+        check_of_node(addmm, 33554432, EARLIER, backward, "workspace");
+        check_of_node(addmm, 1048576, ANOTHER, backward, "temporary");
+        check_of_node(addmm, 1048577, RESULT, backward, "temporary");
+        check_of_node(mean, 1048576, RESULT, backward, "temporary");
+        check_of_node(mean, 33554432, EARLIER, backward, "temporary");
+        /* Hardly a tensor has this size. */
+        check_of_node(mean, 8519680, ANOTHER, backward, "workspace");
+    }
+}
+
 /* The first of its stream is cuBLASLt's; a list that grows by 1 MiB is none. */
 static void
 test_the_light_workspace(void)
@@ -298,6 +357,7 @@ main(void)
     RUN(test_the_first_gradient);
     RUN(test_workspaces);
     RUN(test_workspaces_of_products);
+    RUN(test_workspaces_of_nodes);
     RUN(test_the_light_workspace);
     RUN(test_the_generators);
     return TEST_RESULT();

@@ -99,11 +99,17 @@ test_types_of_nodes(void)
 
 /* Of the node of a torch.autograd.Function, the first allocation after its number is by
  * line 20 of NAME, called at line 10 of f by way of NATIVE frames or not, and BY.
- * QUALNAME: that of NAME, whose first line is FIRST, 0 if its file was not read for
- * functions; NULL: not recorded. */
+ * CODE: what is known of NAME, whose file was read for functions if it has a first line;
+ * without a qualified name: no code is recorded. */
+typedef struct known_code {
+    const char *qualname;
+    int64_t first;
+    uint8_t forward;
+} known_code;
+
 static void
-check_named_function(const char *by, const char *called, bool native, const char *name,
-                     const char *qualname, int64_t first, const char *how)
+check_known_function(const char *by, const char *called, bool native, const char *name,
+                     known_code known, const char *how)
 {
     static fixture f;
     ml_causes *causes;
@@ -118,13 +124,15 @@ check_named_function(const char *by, const char *called, bool native, const char
     uint32_t own = add_stack(&f, around, "a.py", 20, name);
     alloc(&f, 1, MAIN, 2, own);
     alloc_back(&f, 2, MAIN, 1);
-    if (qualname != NULL) {
+    if (known.qualname != NULL) {
         ml_frame frame = f.made.recording->frames[f.made.recording->stacks[own].frame];
         ml_code_line code = {.filename = frame.filename,
                              .name = frame.name,
                              .line = 20,
-                             .qualname = sample_string(f.made.recording, qualname),
-                             .first_line = first};
+                             .qualname =
+                                 sample_string(f.made.recording, known.qualname),
+                             .first_line = known.first,
+                             .forward = known.forward};
         CHECK_INT(ml_recording_add_code_line(f.made.recording, code), 0);
     }
     CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
@@ -140,7 +148,15 @@ static void
 check_function(const char *by, const char *called, bool native, const char *name,
                const char *how)
 {
-    check_named_function(by, called, native, name, NULL, 0, how);
+    check_known_function(by, called, native, name, (known_code){0}, how);
+}
+
+static void
+check_named_function(const char *name, const char *qualname, int64_t first,
+                     const char *how)
+{
+    check_known_function(NULL, NULL, false, name, (known_code){qualname, first, 0},
+                         how);
 }
 
 static void
@@ -156,14 +172,28 @@ test_a_function_of_the_program(void)
     check_function(module, "_call_impl", false, "forward", "near");
     check_function(module, "_call_impl", true, "forward", "near");
     /* A method, and functions that only have its name. */
-    check_named_function(NULL, NULL, false, "forward", "Square.forward", 19, "node");
-    check_named_function(NULL, NULL, false, "forward", "f.<locals>.Square.forward", 19,
-                         "node");
-    check_named_function(NULL, NULL, false, "forward", "forward", 19, "near");
-    check_named_function(NULL, NULL, false, "forward", "f.<locals>.forward", 19,
-                         "near");
+    check_named_function("forward", "Square.forward", 19, "node");
+    check_named_function("forward", "f.<locals>.Square.forward", 19, "node");
+    check_named_function("forward", "forward", 19, "near");
+    check_named_function("forward", "f.<locals>.forward", 19, "near");
     /* Of a file that was not read for functions, the bare name tells nothing. */
-    check_named_function(NULL, NULL, false, "forward", "forward", 0, "node");
+    check_named_function("forward", "forward", 0, "node");
+}
+
+/* The recording knows the forwards of the program's Functions: whatever their names, and
+ * whoever calls them. */
+static void
+test_a_known_forward(void)
+{
+    static const char module[] = "torch/nn/modules/module.py";
+    const known_code none = {"Net.forward", 19, ML_CODE_FORWARD_NONE};
+    const known_code functions = {"forward", 19, ML_CODE_FORWARD_FUNCTIONS};
+    const known_code unread = {"forward", 0, ML_CODE_FORWARD_NONE};
+    check_known_function(NULL, NULL, false, "forward", none, "near");
+    check_known_function(NULL, NULL, false, "forward", unread, "near");
+    check_known_function(NULL, NULL, false, "forward", functions, "node");
+    check_known_function(module, "_call_impl", false, "forward", functions, "node");
+    check_known_function(module, "_call_impl", false, "forward", none, "near");
 }
 
 /* A free tells when, but not of what; what was seen after a node ran is no bound. */
@@ -336,6 +366,7 @@ main(void)
     RUN(test_lines_of_nodes);
     RUN(test_types_of_nodes);
     RUN(test_a_function_of_the_program);
+    RUN(test_a_known_forward);
     RUN(test_bounds);
     RUN(test_nodes_that_nodes_make);
     RUN(test_phases_and_steps);

@@ -380,7 +380,8 @@ test_lines_of_code(void)
                          .line = 72,
                          .first_line = 70,
                          .last_line = 80,
-                         .changed_us = 5};
+                         .changed_us = 5,
+                         .forward = ML_CODE_FORWARD_NONE};
     static char text[3000];
     memset(text, 'x', sizeof(text));
     const size_t lengths[] = {2000, sizeof(text)};
@@ -400,6 +401,7 @@ test_lines_of_code(void)
     CHECK_INT(recording->code_lines[0].first_line, 70);
     CHECK_INT(recording->code_lines[0].last_line, 80);
     CHECK_INT(recording->code_lines[0].changed_us, 5);
+    CHECK_INT(recording->code_lines[0].forward, ML_CODE_FORWARD_NONE);
     CHECK_UINT(recording->strings[recording->code_lines[0].text].length, 2000);
     CHECK_UINT(info.lost_records + info.unread_records, 0);
     ml_recording_free(recording);

@@ -118,7 +118,8 @@ test_control_records_without_sense(void)
                .last_line = 4,
                .file_bytes = 2,
                .name_bytes = 1,
-               .qualname_bytes = 3},
+               .qualname_bytes = 3,
+               .forward = ML_CODE_FORWARD_FUNCTIONS},
               "ab"
               "f"
               "c.f"
@@ -146,6 +147,7 @@ test_control_records_without_sense(void)
     CHECK_INT(line->first_line, 2);
     CHECK_INT(line->last_line, 4);
     CHECK_INT(line->changed_us, 9);
+    CHECK_INT(line->forward, ML_CODE_FORWARD_FUNCTIONS);
     CHECK_UINT(recording->note_count, 4);
     CHECK_UINT(recording->notes[3].time, 8);
     CHECK_UINT(recording->notes[3].thread, 65536 + 5);

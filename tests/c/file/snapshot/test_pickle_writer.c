@@ -150,7 +150,8 @@ test_extras_of_events(void)
         "'values':[7,0,0,0,0,0,0,1,2,3,-1,0,0,4]},"
         "'code':{'file':['x',''],'function':['N','N'],'line':[3,4],"
         "'text':['h.0',''],'qualname':['h.1',''],'first_line':[2,0],"
-        "'last_line':[70000,0],'changed_us':[5000000000,0]}}}";
+        "'last_line':[70000,0],'changed_us':[5000000000,0],"
+        "'forward':[2,0]}}}";
     ml_recording *recording = literal_recording(
         "{'segments':[],'device_traces':[[{'action':'alloc','addr':1,'size':2,"
         "'frames':" FRAMES "},{'action':'alloc','addr':3,'size':2,'frames':" FRAMES
@@ -197,7 +198,8 @@ test_extras_of_events(void)
                                    .qualname = names[2],
                                    .first_line = 2,
                                    .last_line = 70000,
-                                   .changed_us = 5000000000},
+                                   .changed_us = 5000000000,
+                                   .forward = ML_CODE_FORWARD_FUNCTIONS},
                                   {.name = names[3], .line = 4}};
     CHECK_INT(ml_recording_add_code_line(recording, lines[0]), 0);
     CHECK_INT(ml_recording_add_code_line(recording, lines[1]), 0);

@@ -1,6 +1,8 @@
 /* What memlab adds to torch's snapshots: read, and where it makes no sense left out. */
 #include "file/snapshot/snapshot_extras.h"
 
+#include <limits.h>
+
 #include "snapshot_literals.h"
 #include "test.h"
 #include "plain_events.h"
@@ -187,10 +189,11 @@ test_wrong_ranks(void)
     }
 }
 
-#define CODE(line, first, text) \
+#define CODE_WITH(line, first, text, more) \
     MODULES("'code':{'file':['a'],'function':['f'],'line':[" line "]," \
             "'text':[" text "],'qualname':['f'],'first_line':[" first "]," \
-            "'last_line':[2],'changed_us':[0]}")
+            "'last_line':[2],'changed_us':[0]" more "}")
+#define CODE(line, first, text) CODE_WITH(line, first, text, "")
 
 static size_t
 code_lines_of(const char *literal)
@@ -199,6 +202,33 @@ code_lines_of(const char *literal)
     size_t count = recording != NULL ? recording->code_line_count : SIZE_MAX;
     ml_recording_free(recording);
     return count;
+}
+
+/* Whether the one line of code is of a Function's forward. */
+static unsigned
+forward_of(const char *literal)
+{
+    ml_recording *recording = read_literal(literal);
+    unsigned forward = UINT_MAX;
+    if (recording != NULL && recording->code_line_count == 1) {
+        forward = recording->code_lines[0].forward;
+    }
+    ml_recording_free(recording);
+    return forward;
+}
+
+static void
+test_code_of_forwards(void)
+{
+    static const char none[] = CODE_WITH("2", "1", "'x'", ",'forward':[1]");
+    static const char functions[] = CODE_WITH("2", "1", "'x'", ",'forward':[2]");
+    /* A file of earlier does not say, and what a later one says is not known. */
+    static const char later[] = CODE_WITH("2", "1", "'x'", ",'forward':[3]");
+    CHECK_UINT(forward_of(none), ML_CODE_FORWARD_NONE);
+    CHECK_UINT(forward_of(functions), ML_CODE_FORWARD_FUNCTIONS);
+    CHECK_UINT(forward_of(later), ML_CODE_FORWARD_UNKNOWN);
+    CHECK_UINT(forward_of(CODE("2", "1", "'x'")), ML_CODE_FORWARD_UNKNOWN);
+    CHECK_UNREAD(functions, "");
 }
 
 static void
@@ -223,6 +253,7 @@ main(void)
 {
     RUN(test_extras);
     RUN(test_wrong_ranks);
+    RUN(test_code_of_forwards);
     RUN(test_wrong_code);
     RUN(test_wrong_extras);
     RUN(test_wrong_columns);
