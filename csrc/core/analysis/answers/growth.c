@@ -549,10 +549,6 @@ ml_growth_tell(const ml_growth *growth, const ml_cause *cause, ml_verdict *verdi
 const char *
 ml_growth_by_text(unsigned by)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_GROWTH_BYS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_GROWTH_BYS(ML_LISTED_TEXT)};
     return by < ML_GROWTH_BY_COUNT ? texts[by] : "";
 }

@@ -188,10 +188,6 @@ ml_stages_new(const ml_analysis *analysis, uint8_t **out)
 const char *
 ml_stage_text(unsigned stage)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_STAGES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_STAGES(ML_LISTED_TEXT)};
     return texts[stage < ML_STAGE_COUNT ? stage : (unsigned)ML_STAGE_OTHER];
 }

@@ -403,10 +403,6 @@ ml_unheld_free(ml_unheld *unheld)
 const char *
 ml_keeper_text(unsigned keeper)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_KEEPERS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_KEEPERS(ML_LISTED_TEXT)};
     return keeper < ML_KEEPER_COUNT ? texts[keeper] : "";
 }

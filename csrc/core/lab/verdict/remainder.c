@@ -429,10 +429,6 @@ ml_remainder_try(const ml_remainder *remainder, const ml_trial_options *options,
 const char *
 ml_untold_text(unsigned untold)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_UNTOLD(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_UNTOLD(ML_LISTED_TEXT)};
     return untold < ML_UNTOLD_COUNT ? texts[untold] : "";
 }
