@@ -21,9 +21,14 @@ extern "C" {
  * LIST(ML_NUMBERED_ONE); that all numbers below COUNT are there, each once, is
  * ML_IS_NUMBERED(LIST, COUNT), a constant for a static assert. */
 #define ML_NUMBERED_ONE(name, number, text) +1
+#define ML_NUMBERED_TEXT(name, number, text) [number] = text,
 #define ML_NUMBERED_BIT(name, number, text) | UINT64_C(1) << (number)
 #define ML_IS_NUMBERED(LIST, count) \
     ((0 LIST(ML_NUMBERED_BIT)) == (UINT64_C(1) << (count)) - 1)
+
+/* LIST(ML_LISTED_TEXT) is the texts of a list of entries XX(name, text), in their order;
+ * LIST(ML_NUMBERED_TEXT) those of one with numbers, at their numbers. */
+#define ML_LISTED_TEXT(name, text) text,
 
 /* name, text.  Functions return 0 or the negative of one of these. */
 #define ML_ERRORS(XX) \

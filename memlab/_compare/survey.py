@@ -284,7 +284,8 @@ def _described(kind):
     }
 
 
-def _reduce(summaries):
+def _in_order(summaries):
+    """The ranks that recorded, each once, in whatever order they came."""
     seen = merged.Seen()
     ranks = []
     for rank in summaries:
@@ -295,8 +296,12 @@ def _reduce(summaries):
         seen.check(rank["rank"], rank["file"])
         rank["of"] = {tuple(line): size for line, size in rank["lines"]}
         ranks.append(rank)
-    # In whatever order they came.
     ranks.sort(key=lambda rank: rank["rank"])
+    return ranks
+
+
+def _reduce(summaries):
+    ranks = _in_order(summaries)
     kinds = _kinds(ranks)
     unlike = list(_unlike(kinds))
     apart = {id(kind) for kind, _ in unlike}
@@ -499,15 +504,21 @@ def text(answer: Any) -> str:
             out += _unlike_lines(item)
         if answer["differing"][_SHOWN:]:
             out.append(f"  and {len(answer['differing']) - _SHOWN} more")
-    told = []
+    told = list(_sentences(answer))
+    return "\n".join([*out, *([""] if told else []), *told]) + "\n"
+
+
+def _sentences(answer):
+    """What befell single ranks."""
     if answer["ran_out"]:
-        told.append(f"Ran out of memory: {_of_ranks(answer['ran_out'])}.")
-    told += [f"  {line}" for line in _oom_lines(answer["ooms"])]
+        yield f"Ran out of memory: {_of_ranks(answer['ran_out'])}."
+    for line in _oom_lines(answer["ooms"]):
+        yield f"  {line}"
     if answer["killed"]:
-        told.append(f"Their process was killed: {_of_ranks(answer['killed'])}.")
+        yield f"Their process was killed: {_of_ranks(answer['killed'])}."
     if answer["behind"]:
         first = min(answer["behind"], key=lambda item: item["last_step"])
-        told.append(
+        yield (
             f"Behind: {_of_ranks([item['rank'] for item in answer['behind']])}. Rank "
             f"{first['rank']} ended in step {first['last_step']}, most ranks in step "
             f"{first['usual_step']}."
@@ -515,18 +526,18 @@ def text(answer: Any) -> str:
     for items in _by_place(answer["growing"])[:_SHOWN]:
         most = max(item["bytes_per_step"] for item in items)
         since = min(item["since_step"] for item in items)
-        told.append(
+        yield (
             f"Grows: {_place(items[0])} keeps up to {wording.size(most)} a step since step "
             f"{since}, on {_of_ranks([item['rank'] for item in items])}."
         )
+    ranks = answer["ranks"]
     first = [rank["rank"] for rank in ranks if rank["first_buckets_bytes"]]
     if first:
         most = max(rank["first_buckets_bytes"] for rank in ranks)
-        told.append(
+        yield (
             f"By chance up to {wording.size(most)} more at the peak: DistributedDataParallel's "
             f"first buckets were still there, on {_of_ranks(first)}."
         )
     dropped = [rank["rank"] for rank in ranks if rank["dropped_events"]]
     if dropped:
-        told.append(f"Events were dropped, so figures are too low: {_of_ranks(dropped)}.")
-    return "\n".join([*out, *([""] if told else []), *told]) + "\n"
+        yield f"Events were dropped, so figures are too low: {_of_ranks(dropped)}."

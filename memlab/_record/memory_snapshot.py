@@ -59,6 +59,23 @@ def _end_at_exit(snapshot):
     atexit.register(end)
 
 
+def _checked_limits(max_file_bytes, keep_last, file):
+    """How many steps FILE keeps, 0 for all, and its most bytes, None for the default."""
+    if max_file_bytes is not None:
+        check_count(max_file_bytes, 1, "max_file_bytes")
+    if keep_last is None:
+        # A higher limit is no limit.
+        return 0, max_file_bytes and min(int(max_file_bytes), _MOST_BYTES)
+    if max_file_bytes is not None:
+        raise ValueError(
+            "max_file_bytes keeps the first part of a run, and keep_last the last: "
+            "give one of them"
+        )
+    if file is None:
+        raise ValueError("keep_last is of a file: give file, too")
+    return kept.parse(keep_last)
+
+
 class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnapshot):
     """Records the memory of a program, at a cost low enough to leave on.
 
@@ -152,20 +169,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
             sources.check(source)
         check_count(max_entries, 1, "max_entries")
         check_count(skip_batches, 0, "skip_batches")
-        if max_file_bytes is not None:
-            check_count(max_file_bytes, 1, "max_file_bytes")
-            # A higher limit is no limit.
-            max_file_bytes = min(int(max_file_bytes), _MOST_BYTES)
-        kept_steps = 0
-        if keep_last is not None:
-            if max_file_bytes is not None:
-                raise ValueError(
-                    "max_file_bytes keeps the first part of a run, and keep_last the last: "
-                    "give one of them"
-                )
-            if file is None:
-                raise ValueError("keep_last is of a file: give file, too")
-            kept_steps, max_file_bytes = kept.parse(keep_last)
+        kept_steps, max_file_bytes = _checked_limits(max_file_bytes, keep_last, file)
         folder = names.check_template(folder, "folder")
         filename = names.check_template(filename, "filename")
         if remote_file_name is not None:

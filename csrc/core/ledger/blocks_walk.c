@@ -179,15 +179,15 @@ ml_blocks_start_counting(ml_blocks *blocks)
 
 /* ---- Checking ---- */
 
-typedef struct sums {
+typedef struct block_sums {
     ml_totals totals;
     ml_pool_stats counts;
     uint64_t in_use;
     uint64_t nodes;
-} sums;
+} block_sums;
 
 static const char *
-check_node(const ml_blocks *blocks, uint32_t index, sums *total)
+check_node(const ml_blocks *blocks, uint32_t index, block_sums *total)
 {
     const ml_block_node *node = &blocks->nodes[index];
     if (ml_blocks_find(blocks, node->addr) != index) {
@@ -223,7 +223,7 @@ check_node(const ml_blocks *blocks, uint32_t index, sums *total)
 }
 
 static const char *
-check_span(const ml_blocks *blocks, uint32_t index, sums *total)
+check_span(const ml_blocks *blocks, uint32_t index, block_sums *total)
 {
     const ml_block_span *span = &blocks->spans[index];
     const ml_block_node *head = &blocks->nodes[span->head];
@@ -310,7 +310,7 @@ check_unused(const ml_blocks *blocks)
 const char *
 ml_blocks_validate(const ml_blocks *blocks, bool has_segments)
 {
-    sums total;
+    block_sums total;
     memset(&total, 0, sizeof(total));
     uint64_t end = 0;
     uint32_t count = has_segments ? order_spans(blocks) : order_nodes(blocks);

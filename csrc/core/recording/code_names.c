@@ -1,10 +1,10 @@
 /* The qualified names of functions.  See code_names.h. */
 #include "recording/code_names.h"
 
-typedef struct place {
+typedef struct frame_place {
     const ml_recording *recording;
     ml_frame frame;
-} place;
+} frame_place;
 
 static uint64_t
 hash_place(uint32_t filename, uint32_t name, int64_t line)
@@ -16,7 +16,7 @@ hash_place(uint32_t filename, uint32_t name, int64_t line)
 static bool
 is_place(const void *context, uint32_t id)
 {
-    const place *of = context;
+    const frame_place *of = context;
     const ml_code_line *line = &of->recording->code_lines[id];
     return line->filename == of->frame.filename && line->name == of->frame.name &&
            line->line == of->frame.line;
@@ -48,7 +48,7 @@ static const ml_code_line *
 line_of(const ml_code_names *names, uint32_t frame)
 {
     const ml_recording *recording = names->recording;
-    place of = {recording, recording->frames[frame]};
+    frame_place of = {recording, recording->frames[frame]};
     uint64_t hash = hash_place(of.frame.filename, of.frame.name, of.frame.line);
     uint32_t id = 0;
     bool known = ml_intern_find(&names->lines, hash, is_place, &of, &id);

@@ -20,20 +20,20 @@ enum {
 };
 
 /* The place of a stack among module calls. */
-typedef struct place {
+typedef struct stack_place {
     uint32_t path; /* string: the name of the innermost call; 0: none */
     uint32_t file; /* string: of that call's forward; 0: none */
     /* Frame id of the innermost Python code outside module.py, in FILE if that is
      * known, and so not of another file's wrapper; 0: none. */
     uint32_t site;
     bool called; /* a call began whose forward has not begun */
-} place;
+} stack_place;
 
 typedef struct namer {
     ml_recording *recording;
     ml_interner interner;
-    place *places;  /* owned; by stack */
-    uint8_t *files; /* owned; FILE_*, by string */
+    stack_place *places; /* owned; by stack */
+    uint8_t *files;      /* owned; FILE_*, by string */
     ml_buffer name;
 } namer;
 
@@ -132,14 +132,14 @@ stand(namer *n, uint32_t stack)
     uint32_t filename = recording->frames[frame].filename;
     uint8_t file = file_of(n, frame);
     ml_string name = recording->strings[recording->frames[frame].name];
-    place at = n->places[recording->stacks[stack].parent];
+    stack_place at = n->places[recording->stacks[stack].parent];
     int error = 0;
     if (file & FILE_MODULE) {
         at.called = at.called || is(name, "_call_impl");
     }
     else if (at.called && (file & FILE_PYTHON) && is(name, "forward")) {
         error = name_call(n, at.path, frame, at.site, &at.path);
-        at = (place){.path = at.path, .file = filename, .site = frame};
+        at = (stack_place){.path = at.path, .file = filename, .site = frame};
         recording->stacks[stack].module = at.path;
     }
     else if (!at.called && (file & FILE_PYTHON) &&
@@ -155,7 +155,7 @@ ml_module_calls_name(ml_recording *recording)
 {
     size_t strings = recording->string_count;
     namer n = {.recording = recording,
-               .places = ml_alloc_zeroed(recording->stack_count, sizeof(place)),
+               .places = ml_alloc_zeroed(recording->stack_count, sizeof(stack_place)),
                .files = ml_alloc_zeroed(strings, 1)};
     int error = n.places == NULL || n.files == NULL
                     ? ML_ENOMEM

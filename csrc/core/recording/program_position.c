@@ -21,15 +21,15 @@ typedef struct waiting {
     size_t capacity;
 } waiting;
 
-typedef struct wanted {
+typedef struct sought_phase {
     const waiting *among;
     uint64_t number;
-} wanted;
+} sought_phase;
 
 static bool
 has_number(const void *context, uint32_t id)
 {
-    const wanted *phase = context;
+    const sought_phase *phase = context;
     return phase->among->numbers[id].number == phase->number;
 }
 
@@ -37,7 +37,7 @@ has_number(const void *context, uint32_t id)
 static int
 add_waiting(waiting *all, uint64_t number)
 {
-    wanted phase = {all, number};
+    sought_phase phase = {all, number};
     uint64_t hash = ml_hash_u64(number);
     uint32_t id;
     if (ml_intern_find(&all->table, hash, has_number, &phase, &id)) {
@@ -56,7 +56,7 @@ add_waiting(waiting *all, uint64_t number)
 static bool
 meet(waiting *all, uint64_t number)
 {
-    wanted phase = {all, number};
+    sought_phase phase = {all, number};
     uint32_t id;
     if (!ml_intern_find(&all->table, ml_hash_u64(number), has_number, &phase, &id) ||
         all->numbers[id].count == 0) {

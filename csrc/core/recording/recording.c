@@ -453,22 +453,14 @@ _Static_assert(ML_IS_NUMBERED(ML_NOTES, ML_NOTE_COUNT), "a number is missing or 
 const char *
 ml_action_text(unsigned action)
 {
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_ACTIONS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_ACTIONS(ML_NUMBERED_TEXT)};
     return texts[action < ML_ACTION_COUNT ? action : ML_ACTION_OTHER];
 }
 
 const char *
 ml_category_text(unsigned category)
 {
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_CATEGORIES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_CATEGORIES(ML_NUMBERED_TEXT)};
     return texts[category < ML_CATEGORY_COUNT ? category : ML_CATEGORY_UNKNOWN];
 }
 
@@ -486,32 +478,20 @@ ml_unread_text(unsigned kind)
 const char *
 ml_note_text(unsigned kind)
 {
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_NOTES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_NOTES(ML_NUMBERED_TEXT)};
     return kind < ML_NOTE_COUNT ? texts[kind] : "";
 }
 
 const char *
 ml_alignment_text(unsigned alignment)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_ALIGNMENTS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_ALIGNMENTS(ML_LISTED_TEXT)};
     return alignment < ML_ALIGNMENT_COUNT ? texts[alignment] : "";
 }
 
 const char *
 ml_rank_state_text(unsigned state)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_RANK_STATES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_RANK_STATES(ML_LISTED_TEXT)};
     return state < ML_RANK_STATE_COUNT ? texts[state] : "";
 }

@@ -212,6 +212,30 @@ ML_EXPORT(ml_cuda_error, cudaGetDeviceProperties_v2,
     return ML_CUDA_Success;
 }
 
+/* Attributes that are properties too: name, member. */
+#define ATTRIBUTES_OF_PROPERTIES(XX) \
+    XX(MAX_THREADS_PER_BLOCK, maxThreadsPerBlock) \
+    XX(MAX_SHARED_MEMORY_PER_BLOCK, sharedMemPerBlock) \
+    XX(TOTAL_CONSTANT_MEMORY, totalConstMem) \
+    XX(WARP_SIZE, warpSize) \
+    XX(MAX_PITCH, memPitch) \
+    XX(MAX_REGISTERS_PER_BLOCK, regsPerBlock) \
+    XX(TEXTURE_ALIGNMENT, textureAlignment) \
+    XX(MULTI_PROCESSOR_COUNT, multiProcessorCount) \
+    XX(PCI_BUS_ID, pciBusID) \
+    XX(GLOBAL_MEMORY_BUS_WIDTH, memoryBusWidth) \
+    XX(L2_CACHE_SIZE, l2CacheSize) \
+    XX(MAX_THREADS_PER_MULTI_PROCESSOR, maxThreadsPerMultiProcessor) \
+    XX(ASYNC_ENGINE_COUNT, asyncEngineCount) \
+    XX(COMPUTE_CAPABILITY_MAJOR, major) \
+    XX(COMPUTE_CAPABILITY_MINOR, minor) \
+    XX(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, sharedMemPerMultiprocessor) \
+    XX(MAX_REGISTERS_PER_MULTIPROCESSOR, regsPerMultiprocessor) \
+    XX(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, sharedMemPerBlockOptin) \
+    XX(MAX_BLOCKS_PER_MULTIPROCESSOR, maxBlocksPerMultiProcessor) \
+    XX(RESERVED_SHARED_MEMORY_PER_BLOCK, reservedSharedMemPerBlock) \
+    XX(CLUSTER_LAUNCH, clusterLaunch)
+
 ml_cuda_error
 ml_phantom_attribute(int *value, int attribute, int device)
 {
@@ -222,9 +246,12 @@ ml_phantom_attribute(int *value, int attribute, int device)
     }
     FILL_PROPERTIES(&prop, device);
     switch (attribute) {
-    case ML_CUDA_ATTR_MAX_THREADS_PER_BLOCK:
-        *value = prop.maxThreadsPerBlock;
+#define XX(name, member) \
+    case ML_CUDA_ATTR_##name: \
+        *value = (int)prop.member; \
         break;
+        ATTRIBUTES_OF_PROPERTIES(XX)
+#undef XX
     case ML_CUDA_ATTR_MAX_BLOCK_DIM_X:
     case ML_CUDA_ATTR_MAX_BLOCK_DIM_Y:
     case ML_CUDA_ATTR_MAX_BLOCK_DIM_Z:
@@ -235,71 +262,11 @@ ml_phantom_attribute(int *value, int attribute, int device)
     case ML_CUDA_ATTR_MAX_GRID_DIM_Z:
         *value = prop.maxGridSize[attribute - ML_CUDA_ATTR_MAX_GRID_DIM_X];
         break;
-    case ML_CUDA_ATTR_MAX_SHARED_MEMORY_PER_BLOCK:
-        *value = (int)prop.sharedMemPerBlock;
-        break;
-    case ML_CUDA_ATTR_TOTAL_CONSTANT_MEMORY:
-        *value = (int)prop.totalConstMem;
-        break;
-    case ML_CUDA_ATTR_WARP_SIZE:
-        *value = prop.warpSize;
-        break;
-    case ML_CUDA_ATTR_MAX_PITCH:
-        *value = (int)prop.memPitch;
-        break;
-    case ML_CUDA_ATTR_MAX_REGISTERS_PER_BLOCK:
-        *value = prop.regsPerBlock;
-        break;
     case ML_CUDA_ATTR_CLOCK_RATE:
         *value = ml_phantom_configure()->gpu->clock_khz;
         break;
     case ML_CUDA_ATTR_MEMORY_CLOCK_RATE:
         *value = ml_phantom_configure()->gpu->memory_clock_khz;
-        break;
-    case ML_CUDA_ATTR_TEXTURE_ALIGNMENT:
-        *value = (int)prop.textureAlignment;
-        break;
-    case ML_CUDA_ATTR_MULTI_PROCESSOR_COUNT:
-        *value = prop.multiProcessorCount;
-        break;
-    case ML_CUDA_ATTR_PCI_BUS_ID:
-        *value = prop.pciBusID;
-        break;
-    case ML_CUDA_ATTR_GLOBAL_MEMORY_BUS_WIDTH:
-        *value = prop.memoryBusWidth;
-        break;
-    case ML_CUDA_ATTR_L2_CACHE_SIZE:
-        *value = prop.l2CacheSize;
-        break;
-    case ML_CUDA_ATTR_MAX_THREADS_PER_MULTI_PROCESSOR:
-        *value = prop.maxThreadsPerMultiProcessor;
-        break;
-    case ML_CUDA_ATTR_ASYNC_ENGINE_COUNT:
-        *value = prop.asyncEngineCount;
-        break;
-    case ML_CUDA_ATTR_COMPUTE_CAPABILITY_MAJOR:
-        *value = prop.major;
-        break;
-    case ML_CUDA_ATTR_COMPUTE_CAPABILITY_MINOR:
-        *value = prop.minor;
-        break;
-    case ML_CUDA_ATTR_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
-        *value = (int)prop.sharedMemPerMultiprocessor;
-        break;
-    case ML_CUDA_ATTR_MAX_REGISTERS_PER_MULTIPROCESSOR:
-        *value = prop.regsPerMultiprocessor;
-        break;
-    case ML_CUDA_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-        *value = (int)prop.sharedMemPerBlockOptin;
-        break;
-    case ML_CUDA_ATTR_MAX_BLOCKS_PER_MULTIPROCESSOR:
-        *value = prop.maxBlocksPerMultiProcessor;
-        break;
-    case ML_CUDA_ATTR_RESERVED_SHARED_MEMORY_PER_BLOCK:
-        *value = (int)prop.reservedSharedMemPerBlock;
-        break;
-    case ML_CUDA_ATTR_CLUSTER_LAUNCH:
-        *value = prop.clusterLaunch;
         break;
     case ML_CUDA_ATTR_CAN_MAP_HOST_MEMORY:
     case ML_CUDA_ATTR_CONCURRENT_KERNELS:

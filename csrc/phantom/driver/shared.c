@@ -21,11 +21,11 @@
 typedef struct {
     _Atomic int pid;                             /* 0: free */
     _Atomic size_t used[ML_PHANTOM_MAX_DEVICES]; /* bytes, of the installed devices */
-} place;
+} process_place;
 
-static place *places; /* mapped; NULL: alone */
-static place *own;    /* of the process own_pid; guarded by the lock */
-static int own_pid;   /* likewise; a forked child is another process */
+static process_place *places; /* mapped; NULL: alone */
+static process_place *own;    /* of the process own_pid; guarded by the lock */
+static int own_pid;           /* likewise; a forked child is another process */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -33,7 +33,7 @@ static void
 map_places(void)
 {
     const char *path = getenv("MEMLAB_PHANTOM_SHARED");
-    size_t bytes = PLACES * sizeof(place);
+    size_t bytes = PLACES * sizeof(process_place);
 
     if (path == NULL || *path == '\0') {
         return;
@@ -55,7 +55,7 @@ is_alive(int pid)
     return pid != 0 && (kill(pid, 0) == 0 || errno != ESRCH);
 }
 
-static place *
+static process_place *
 claim(void)
 {
     for (int i = 0; i < PLACES; i++) {

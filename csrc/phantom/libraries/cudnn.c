@@ -494,6 +494,36 @@ get_descriptor(descriptor *from, int name, int64_t requested, int64_t *count,
     return 0;
 }
 
+/* Gives of the `there` elements at `content` as many as were requested. */
+static int
+give_elements(int64_t requested, int64_t *count, void *data, int64_t there,
+              const void *content, size_t bytes)
+{
+    int64_t copied = requested < there ? requested : there;
+
+    if (count != NULL) {
+        *count = there;
+    }
+    if (data != NULL && copied > 0) {
+        memcpy(data, content, (size_t)copied * bytes);
+    }
+    return 0;
+}
+
+static int64_t
+number_of(const descriptor *from, int name)
+{
+    switch (name) {
+    case OPERATIONGRAPH_ENGINE_GLOBAL_COUNT:
+        return 1;
+    case ENGINECFG_WORKSPACE_SIZE:
+    case EXECUTION_PLAN_WORKSPACE_SIZE:
+        return workspace_bytes(descriptor_graph(from));
+    default:
+        return 0;
+    }
+}
+
 ML_EXPORT(int, cudnnBackendGetAttribute,
           (descriptor * from, int name, int type, int64_t requested, int64_t *count,
            void *data))
@@ -505,63 +535,26 @@ ML_EXPORT(int, cudnnBackendGetAttribute,
             name == EXECUTION_PLAN_ENGINE_CONFIG) {
             return get_descriptor(from, name, requested, count, data);
         }
-        if (count != NULL) {
-            *count = 0;
-        }
-        return 0;
     }
-    if (kept != NULL && kept->type == type) {
-        int64_t copied = requested < kept->count ? requested : kept->count;
-
-        if (count != NULL) {
-            *count = kept->count;
-        }
-        if (data != NULL && copied > 0) {
-            memcpy(data, kept->data, (size_t)copied * element_bytes(type));
-        }
-        return 0;
+    else if (kept != NULL && kept->type == type) {
+        return give_elements(requested, count, data, kept->count, kept->data,
+                             element_bytes(type));
     }
-    if (type == TYPE_INT64) {
-        int64_t value = 0;
+    else if (type == TYPE_INT64) {
+        const int64_t number = number_of(from, name);
 
-        if (name == OPERATIONGRAPH_ENGINE_GLOBAL_COUNT) {
-            value = 1;
-        }
-        else if (name == ENGINECFG_WORKSPACE_SIZE ||
-                 name == EXECUTION_PLAN_WORKSPACE_SIZE) {
-            value = workspace_bytes(descriptor_graph(from));
-        }
-        if (count != NULL) {
-            *count = 1;
-        }
-        if (data != NULL && requested > 0) {
-            memcpy(data, &value, sizeof value);
-        }
-        return 0;
+        return give_elements(requested, count, data, 1, &number, sizeof number);
     }
     /* The shared memory that an engine needs. */
-    if (type == TYPE_INT32) {
-        if (count != NULL) {
-            *count = 1;
-        }
-        if (data != NULL && requested > 0) {
-            memset(data, 0, sizeof(int32_t));
-        }
-        return 0;
+    else if (type == TYPE_INT32) {
+        const int32_t none = 0;
+
+        return give_elements(requested, count, data, 1, &none, sizeof none);
     }
     /* torch uses a plan's JSON as its key; an empty object suffices.  An engine has no
      * notes on numbers and behaviour. */
-    if (type == TYPE_CHAR) {
-        if (count != NULL) {
-            *count = 3;
-        }
-        if (data != NULL && requested >= 3) {
-            memcpy(data, "{}", 3);
-        }
-        return 0;
+    else if (type == TYPE_CHAR) {
+        return give_elements(requested, count, data, 3, "{}", 1);
     }
-    if (count != NULL) {
-        *count = 0;
-    }
-    return 0;
+    return give_elements(requested, count, data, 0, NULL, 0);
 }

@@ -48,7 +48,7 @@ typedef struct {
     char magic[sizeof MAGIC];
     int process, file;
     uint64_t key;
-} place;
+} board_place;
 
 static ml_nccl_board *
 map(int file)
@@ -61,7 +61,7 @@ map(int file)
 void
 ml_nccl_board_offer(void *id)
 {
-    place made = {.process = (int)getpid()};
+    board_place made = {.process = (int)getpid()};
     ml_nccl_board *board = NULL;
 
     if (getenv("MEMLAB_PHANTOM_ALONE") != NULL) {
@@ -89,7 +89,7 @@ ml_nccl_board_offer(void *id)
 ml_nccl_board *
 ml_nccl_board_join(const void *id)
 {
-    place made;
+    board_place made;
     char path[64];
 
     memcpy(&made, id, sizeof made);

@@ -34,7 +34,7 @@ typedef struct found {
     bool folded;
 } found;
 
-typedef struct finder {
+typedef struct growth_work {
     const ml_analysis *analysis;
     ml_growth_steps steps;
     ml_kept_blocks kept;
@@ -43,12 +43,12 @@ typedef struct finder {
     found *list;    /* owned */
     size_t found_count;
     size_t found_capacity;
-} finder;
+} growth_work;
 
 /* ---- What is kept ---- */
 
 static bool
-is_left(const finder *f, const ml_kept *block)
+is_left(const growth_work *f, const ml_kept *block)
 {
     return block->until == f->steps.count;
 }
@@ -98,7 +98,7 @@ median(uint64_t *numbers, size_t count)
 /* Finds what each step left of the blocks FIRST up to END; returns how many steps left
  * something. */
 static size_t
-find_lefts(finder *f, size_t first, size_t end)
+find_lefts(growth_work *f, size_t first, size_t end)
 {
     size_t count = 0;
     for (size_t i = first; i < end; i++) {
@@ -118,7 +118,7 @@ find_lefts(finder *f, size_t first, size_t end)
 /* The first of COUNT steps that left something, from which on the distances are usual;
  * COUNT: the growth has stopped. */
 static size_t
-find_run(const finder *f, size_t count)
+find_run(const growth_work *f, size_t count)
 {
     uint64_t distances[DISTANCES] = {0};
     size_t known = count - 1 < DISTANCES ? count - 1 : DISTANCES;
@@ -139,7 +139,7 @@ find_run(const finder *f, size_t count)
 /* Whether the blocks FIRST up to END keep more than ever before STEP, by half of the
  * BYTES left since. */
 static bool
-has_grown(finder *f, size_t first, size_t end, uint32_t step, uint64_t bytes)
+has_grown(growth_work *f, size_t first, size_t end, uint32_t step, uint64_t bytes)
 {
     size_t count = f->steps.count;
     memset(f->sums, 0, (count + 1) * sizeof(*f->sums));
@@ -161,7 +161,7 @@ has_grown(finder *f, size_t first, size_t end, uint32_t step, uint64_t bytes)
 /* Computes what a step leaves of those FIRST up to COUNT.  The last step may still free
  * some. */
 static bool
-measure(finder *f, size_t first, size_t count, found *out)
+measure(growth_work *f, size_t first, size_t count, found *out)
 {
     ml_growing *line = &out->line;
     uint64_t least = UINT64_MAX;
@@ -189,7 +189,7 @@ measure(finder *f, size_t first, size_t count, found *out)
 }
 
 static int
-judge_line(finder *f, size_t first, size_t end)
+judge_line(growth_work *f, size_t first, size_t end)
 {
     size_t count = find_lefts(f, first, end);
     if (count < ML_GROWTH_FEWEST) {
@@ -219,7 +219,7 @@ judge_line(finder *f, size_t first, size_t end)
 }
 
 static int
-judge_lines(finder *f)
+judge_lines(growth_work *f)
 {
     size_t steps = f->steps.count;
     f->lefts = ml_alloc_zeroed(steps, sizeof(*f->lefts));
@@ -240,7 +240,7 @@ judge_lines(finder *f)
 
 /* The newest block of LINE that STEP left; NULL: none. */
 static const ml_kept *
-newest_of(const finder *f, const found *line, uint32_t step)
+newest_of(const growth_work *f, const found *line, uint32_t step)
 {
     const ml_kept *newest = NULL;
     for (size_t i = line->first; i < line->end; i++) {
@@ -253,7 +253,7 @@ newest_of(const finder *f, const found *line, uint32_t step)
 }
 
 static bool
-is_scalar(const finder *f, const ml_kept *block)
+is_scalar(const growth_work *f, const ml_kept *block)
 {
     const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
     return ml_events_size(&lifetimes->trace->events,
@@ -262,7 +262,7 @@ is_scalar(const finder *f, const ml_kept *block)
 
 /* Blocks of a forward, larger than a value, that a step left and made up to ROW. */
 static size_t
-saved_until(const finder *f, const found *line, uint32_t step, size_t row)
+saved_until(const growth_work *f, const found *line, uint32_t step, size_t row)
 {
     size_t count = 0;
     for (size_t i = line->first; i < line->end; i++) {
@@ -285,7 +285,7 @@ grow_together(const found *a, const found *b)
 /* If LINE makes the end of a graph, a loss, all lines with blocks in the graph become
  * part of it.  The step before the last is examined: the last still has everything. */
 static void
-fold_graph(finder *f, found *line)
+fold_graph(growth_work *f, found *line)
 {
     const ml_kept *blocks = &f->kept.list[line->first];
     uint32_t step = 0;
@@ -325,7 +325,7 @@ fold_graph(finder *f, found *line)
 
 /* Blocks to look up holders by, those of earlier steps first. */
 static void
-name_rows(const finder *f, found *line)
+name_rows(const growth_work *f, found *line)
 {
     const ml_analysis *a = f->analysis;
     ml_growing *out = &line->line;
@@ -352,7 +352,7 @@ name_rows(const finder *f, found *line)
 /* Whether LINE made the block at ADDR before the first event, and it was there at
  * MOMENT. */
 static bool
-made_earlier(const finder *f, const found *line, uint64_t addr, size_t moment)
+made_earlier(const growth_work *f, const found *line, uint64_t addr, size_t moment)
 {
     const ml_analysis *a = f->analysis;
     const ml_recording *recording = a->recording;
@@ -372,7 +372,7 @@ made_earlier(const finder *f, const found *line, uint64_t addr, size_t moment)
 
 /* Whether LINE has the block at NOTE's address at its time. */
 static bool
-is_named(const finder *f, const found *line, const ml_note *note)
+is_named(const growth_work *f, const found *line, const ml_note *note)
 {
     const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
     size_t moment = ml_device_trace_until(f->analysis->trace, note->time);
@@ -392,7 +392,7 @@ is_named(const finder *f, const found *line, const ml_note *note)
 }
 
 static void
-name_holder(const finder *f, found *line)
+name_holder(const growth_work *f, found *line)
 {
     const ml_recording *recording = f->analysis->recording;
     for (size_t i = recording->note_count; i > 0 && line->line.holder == 0; i--) {
@@ -405,7 +405,7 @@ name_holder(const finder *f, found *line)
 }
 
 static bool
-matters(const finder *f, const found *line)
+matters(const growth_work *f, const found *line)
 {
     uint64_t peak = f->analysis->peaks.allocated;
     return line->line.per_step != 0 &&
@@ -427,7 +427,7 @@ compare_found(const void *a, const void *b)
 }
 
 static int
-take_lines(finder *f, ml_growth *out)
+take_lines(growth_work *f, ml_growth *out)
 {
     for (size_t i = 0; i < f->found_count; i++) {
         if (!f->list[i].folded) {
@@ -453,7 +453,7 @@ take_lines(finder *f, ml_growth *out)
 }
 
 static int
-find_all(finder *f, ml_growth *out)
+find_all(growth_work *f, ml_growth *out)
 {
     int error = ml_growth_steps_find(f->analysis, &f->steps);
     out->by = f->steps.by;
@@ -486,7 +486,7 @@ make(const ml_analysis *analysis, ml_growth **out)
         return ML_ENOMEM;
     }
     growth->attached.free = free_growth;
-    finder f = {.analysis = analysis};
+    growth_work f = {.analysis = analysis};
     int error = find_all(&f, growth);
     ml_growth_steps_fini(&f.steps);
     ml_free(f.kept.list);
@@ -549,10 +549,6 @@ ml_growth_tell(const ml_growth *growth, const ml_cause *cause, ml_verdict *verdi
 const char *
 ml_growth_by_text(unsigned by)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_GROWTH_BYS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_GROWTH_BYS(ML_LISTED_TEXT)};
     return by < ML_GROWTH_BY_COUNT ? texts[by] : "";
 }

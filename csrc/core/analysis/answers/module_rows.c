@@ -259,10 +259,6 @@ ml_module_row_of(const ml_module_tree *tree, const ml_module_row *rows, size_t c
 const char *
 ml_module_share_text(unsigned share)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_MODULE_SHARES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_MODULE_SHARES(ML_LISTED_TEXT)};
     return share < ML_MODULE_SHARE_COUNT ? texts[share] : "";
 }

@@ -244,32 +244,20 @@ ml_oom_free(ml_oom *oom)
 const char *
 ml_oom_verdict_text(unsigned verdict)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_OOM_VERDICTS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_OOM_VERDICTS(ML_LISTED_TEXT)};
     return verdict < ML_OOM_VERDICT_COUNT ? texts[verdict] : "";
 }
 
 const char *
 ml_oom_unused_text(unsigned kind)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_OOM_UNUSED(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_OOM_UNUSED(ML_LISTED_TEXT)};
     return kind < ML_OOM_UNUSED_COUNT ? texts[kind] : "";
 }
 
 const char *
 ml_oom_advice_text(unsigned kind)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_OOM_ADVICES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_OOM_ADVICES(ML_LISTED_TEXT)};
     return kind < ML_OOM_ADVICE_COUNT ? texts[kind] : "";
 }

@@ -25,7 +25,7 @@ typedef struct run {
     bool advanced; /* a node was made: no link is kept */
 } run;
 
-typedef struct finder {
+typedef struct stages_work {
     const ml_analysis *analysis;
     uint8_t *stages; /* the answer */
     link *links;     /* owned; [0] is none */
@@ -34,10 +34,10 @@ typedef struct finder {
     uint32_t unused; /* link */
     run *threads;    /* owned; the open run of each, by autograd's number */
     bool *generates; /* owned; by stack id: a frame named generate is in it */
-} finder;
+} stages_work;
 
 static int
-find_generation(finder *f)
+find_generation(stages_work *f)
 {
     const ml_recording *recording = f->analysis->recording;
     f->generates = ml_alloc_zeroed(recording->stack_count + 1, 1);
@@ -54,7 +54,7 @@ find_generation(finder *f)
 }
 
 static void
-drop_links(finder *f, run *open)
+drop_links(stages_work *f, run *open)
 {
     if (open->first != 0) {
         f->links[open->last].next = f->unused;
@@ -65,7 +65,7 @@ drop_links(finder *f, run *open)
 
 /* 0 or ML_ENOMEM. */
 static int
-add_link(finder *f, run *open, size_t event)
+add_link(stages_work *f, run *open, size_t event)
 {
     uint32_t added = f->unused;
     if (added == 0) {
@@ -87,7 +87,7 @@ add_link(finder *f, run *open, size_t event)
 }
 
 static void
-close_run(finder *f, run *open)
+close_run(stages_work *f, run *open)
 {
     if (open->count >= RUN_EVENTS && !open->advanced) {
         const ml_events *events = &f->analysis->trace->events;
@@ -104,7 +104,7 @@ close_run(finder *f, run *open)
 
 /* 0 or ML_ENOMEM. */
 static int
-extend_run(finder *f, run *open, size_t event, const ml_event *at)
+extend_run(stages_work *f, run *open, size_t event, const ml_event *at)
 {
     if (open->count++ == 0) {
         open->sequence = at->sequence;
@@ -119,7 +119,7 @@ extend_run(finder *f, run *open, size_t event, const ml_event *at)
 }
 
 static int
-find_stages(finder *f)
+find_stages(stages_work *f)
 {
     static const uint8_t of_phase[] = {
         [ML_PHASE_FORWARD] = ML_STAGE_FORWARD,
@@ -163,9 +163,9 @@ int
 ml_stages_new(const ml_analysis *analysis, uint8_t **out)
 {
     size_t count = analysis->trace->event_count;
-    finder f = {.analysis = analysis,
-                .stages = ml_alloc_zeroed(count + 1, 1),
-                .threads = ml_alloc_zeroed(THREADS, sizeof(*f.threads))};
+    stages_work f = {.analysis = analysis,
+                     .stages = ml_alloc_zeroed(count + 1, 1),
+                     .threads = ml_alloc_zeroed(THREADS, sizeof(*f.threads))};
     int error = f.stages == NULL || f.threads == NULL ? ML_ENOMEM : 0;
     if (error == 0) {
         error = find_generation(&f);
@@ -188,10 +188,6 @@ ml_stages_new(const ml_analysis *analysis, uint8_t **out)
 const char *
 ml_stage_text(unsigned stage)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_STAGES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_STAGES(ML_LISTED_TEXT)};
     return texts[stage < ML_STAGE_COUNT ? stage : (unsigned)ML_STAGE_OTHER];
 }

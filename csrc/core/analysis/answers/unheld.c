@@ -9,10 +9,10 @@
 #include "base/base.h"
 
 /* Of an unheld block. */
-typedef struct place {
+typedef struct block_place {
     uint32_t segment; /* index */
     uint32_t stack;   /* id; 0: unknown */
-} place;
+} block_place;
 
 typedef struct unheld_work {
     const ml_recording *memory;
@@ -21,9 +21,9 @@ typedef struct unheld_work {
     const ml_device_trace *trace;
     ml_claim *claims; /* owned; by address, each once */
     size_t claim_count;
-    uint8_t *in_block;  /* owned; of each claim: it lies in an allocated block */
-    ml_peak_block *own; /* owned; of the unheld blocks */
-    place *places;      /* owned; of each of them */
+    uint8_t *in_block;   /* owned; of each claim: it lies in an allocated block */
+    ml_peak_block *own;  /* owned; of the unheld blocks */
+    block_place *places; /* owned; of each of them */
     size_t own_count;
 } unheld_work;
 
@@ -118,7 +118,7 @@ add_unheld(unheld_work *w, const ml_block *block, size_t segment)
 {
     w->unheld->unheld += block->size;
     w->unheld->unheld_blocks++;
-    w->places[w->own_count] = (place){(uint32_t)segment, block->stack};
+    w->places[w->own_count] = (block_place){(uint32_t)segment, block->stack};
     /* If events do not lead to the actual memory, nothing is known about it. */
     w->own[w->own_count++] =
         (ml_peak_block){.addr = block->addr,
@@ -403,10 +403,6 @@ ml_unheld_free(ml_unheld *unheld)
 const char *
 ml_keeper_text(unsigned keeper)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_KEEPERS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_KEEPERS(ML_LISTED_TEXT)};
     return keeper < ML_KEEPER_COUNT ? texts[keeper] : "";
 }

@@ -27,10 +27,6 @@ _Static_assert(ML_IS_NUMBERED(ML_WHYS, ML_WHY_COUNT), "a number is missing or tw
 const char *
 ml_why_text(unsigned why)
 {
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_WHYS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_WHYS(ML_NUMBERED_TEXT)};
     return texts[why < ML_WHY_COUNT ? why : ML_WHY_KNOWN];
 }

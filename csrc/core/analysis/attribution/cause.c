@@ -524,43 +524,27 @@ ml_cause_has_inner(const ml_recording *recording, const ml_cause *cause)
 const char *
 ml_phase_text(unsigned phase)
 {
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_PHASES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_PHASES(ML_NUMBERED_TEXT)};
     return text_of(texts, ML_PHASE_COUNT, phase, ML_PHASE_UNKNOWN);
 }
 
 const char *
 ml_how_text(unsigned how)
 {
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_HOWS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_HOWS(ML_NUMBERED_TEXT)};
     return text_of(texts, ML_HOW_COUNT, how, ML_HOW_NONE);
 }
 
 const char *
 ml_no_line_text(unsigned no_line)
 {
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_NO_LINES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_NO_LINES(ML_NUMBERED_TEXT)};
     return text_of(texts, ML_NO_LINE_COUNT, no_line, ML_NO_LINE_NONE);
 }
 
 const char *
 ml_no_module_text(unsigned no_module)
 {
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_NO_MODULES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_NO_MODULES(ML_NUMBERED_TEXT)};
     return text_of(texts, ML_NO_MODULE_COUNT, no_module, ML_NO_MODULE_NONE);
 }

@@ -449,21 +449,13 @@ ml_difference_free(ml_difference *difference)
 const char *
 ml_change_text(unsigned change)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_CHANGES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_CHANGES(ML_LISTED_TEXT)};
     return change < ML_CHANGE_COUNT ? texts[change] : "";
 }
 
 const char *
 ml_move_text(unsigned move)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_MOVES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_MOVES(ML_LISTED_TEXT)};
     return move < ML_MOVE_COUNT ? texts[move] : "";
 }

@@ -41,12 +41,12 @@ typedef struct sum {
 } sum;
 
 /* Sums by key, in the order of the keys' first appearance. */
-typedef struct sums {
+typedef struct unit_sums {
     ml_intern table;
     sum *items; /* owned */
     size_t count;
     size_t capacity;
-} sums;
+} unit_sums;
 
 typedef struct difference_rows_work {
     const ml_difference_view *view;
@@ -123,7 +123,7 @@ move_of(const difference_rows_work *w, const unit *u)
 /* ---- Sums ---- */
 
 typedef struct key_query {
-    const sums *all;
+    const unit_sums *all;
     const key *of;
 } key_query;
 
@@ -136,7 +136,7 @@ same_key(const void *context, uint32_t id)
 
 /* The sum for OF; NULL: no memory. */
 static sum *
-sum_of(sums *all, const key *of)
+sum_of(unit_sums *all, const key *of)
 {
     uint64_t hash = ml_hash_bytes(of, sizeof(*of));
     key_query query = {all, of};
@@ -154,7 +154,7 @@ sum_of(sums *all, const key *of)
 }
 
 static void
-sums_fini(sums *all)
+sums_fini(unit_sums *all)
 {
     ml_intern_fini(&all->table);
     ml_free(all->items);
@@ -227,7 +227,7 @@ add_unit_to(const difference_rows_work *w, sum *to, const unit *u)
 }
 
 static int
-add_up(const difference_rows_work *w, sums *by_line, sums *by_module)
+add_up(const difference_rows_work *w, unit_sums *by_line, unit_sums *by_module)
 {
     ml_difference_part *part = w->part;
     for (size_t i = 0; i < w->unit_count; i++) {
@@ -360,7 +360,7 @@ line_of(const difference_rows_work *w, const sum *from)
 
 /* The modules of what differs, for the lines that BY_LINE has in their order. */
 static int
-name_modules(const difference_rows_work *w, sums *by_line, const uint32_t *places)
+name_modules(const difference_rows_work *w, unit_sums *by_line, const uint32_t *places)
 {
     int result = 0;
     for (size_t i = 0; i < w->unit_count && result == 0; i++) {
@@ -380,7 +380,7 @@ name_modules(const difference_rows_work *w, sums *by_line, const uint32_t *place
 }
 
 static int
-fill_lines(const difference_rows_work *w, sums *by_line)
+fill_lines(const difference_rows_work *w, unit_sums *by_line)
 {
     ml_difference_part *part = w->part;
     part->lines = ml_alloc_zeroed(by_line->count + 1, sizeof(*part->lines));
@@ -403,7 +403,7 @@ fill_lines(const difference_rows_work *w, sums *by_line)
 }
 
 static int
-fill_modules(const difference_rows_work *w, const sums *by_module)
+fill_modules(const difference_rows_work *w, const unit_sums *by_module)
 {
     ml_difference_part *part = w->part;
     part->modules = ml_alloc_zeroed(by_module->count + 1, sizeof(*part->modules));
@@ -426,7 +426,7 @@ fill_modules(const difference_rows_work *w, const sums *by_module)
 int
 ml_difference_rows(const ml_difference_view *view, ml_difference_part *part)
 {
-    sums by_line = {0}, by_module = {0};
+    unit_sums by_line = {0}, by_module = {0};
     difference_rows_work w = {
         .view = view,
         .part = part,

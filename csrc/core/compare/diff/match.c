@@ -257,10 +257,6 @@ ml_match_fini(ml_match *match)
 const char *
 ml_match_rule_text(unsigned rule)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_MATCH_RULES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_MATCH_RULES(ML_LISTED_TEXT)};
     return texts[rule < ML_MATCH_RULE_COUNT ? rule : ML_MATCH_NONE];
 }

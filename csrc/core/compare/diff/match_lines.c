@@ -11,12 +11,12 @@
  * modules ran would hardly resemble itself after they were renamed. */
 #define NEW_MODULE UINT64_MAX
 
-typedef struct place {
+typedef struct site_place {
     int64_t line;
     uint32_t file;
     uint32_t function;
     uint32_t site;
-} place;
+} site_place;
 
 static int
 compare_numbers(uint64_t a, uint64_t b)
@@ -27,8 +27,8 @@ compare_numbers(uint64_t a, uint64_t b)
 static int
 compare_places(const void *a, const void *b)
 {
-    const place *x = a;
-    const place *y = b;
+    const site_place *x = a;
+    const site_place *y = b;
     int order = compare_numbers(x->file, y->file);
     if (order == 0 && x->line != y->line) {
         order = x->line < y->line ? -1 : 1;
@@ -122,16 +122,16 @@ describe_line(ml_match_lines *lines, const ml_sites *sites, const uint8_t *known
 
 static int
 fill_lines(ml_match_lines *lines, const ml_sites *sites, const uint8_t *known,
-           place *places)
+           site_place *places)
 {
     for (size_t i = 0; i < sites->count; i++) {
         const ml_site_key *key = &sites->items[i].key;
-        places[i] = (place){key->line, key->file, key->function, (uint32_t)i};
+        places[i] = (site_place){key->line, key->file, key->function, (uint32_t)i};
     }
     qsort(places, sites->count, sizeof(*places), compare_places);
     for (size_t i = 0; i < sites->count; i++) {
         lines->order[i] = places[i].site;
-        const place *now = &places[i];
+        const site_place *now = &places[i];
         if (now->file == 0) {
             continue;
         }
@@ -159,7 +159,7 @@ fill_lines(ml_match_lines *lines, const ml_sites *sites, const uint8_t *known,
 int
 ml_match_lines_init(ml_match_lines *lines, const ml_sites *sites, const uint8_t *known)
 {
-    place *places = ml_alloc_zeroed(sites->count + 1, sizeof(*places));
+    site_place *places = ml_alloc_zeroed(sites->count + 1, sizeof(*places));
     *lines = (ml_match_lines){
         .order = ml_alloc_zeroed(sites->count + 1, sizeof(*lines->order)),
         .items = ml_alloc_zeroed(sites->count + 1, sizeof(*lines->items))};

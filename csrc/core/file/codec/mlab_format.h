@@ -55,11 +55,7 @@ _Static_assert(ML_IS_NUMBERED(ML_MLAB_STOPS, ML_MLAB_STOP_COUNT),
 static inline const char *
 ml_mlab_stop_text(enum ml_mlab_stop stop)
 {
-    static const char *const texts[] = {
-#define XX(name, number, text) [number] = text,
-        ML_MLAB_STOPS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_MLAB_STOPS(ML_NUMBERED_TEXT)};
     return texts[stop];
 }
 

@@ -359,65 +359,55 @@ mlab_control(mlab_reader *reader, const ml_packed_other *record)
         ml_mlab_trim trim;
         ml_mlab_trim_lane trim_lane;
     } fixed;
-    const uint8_t *rest;
-    size_t left;
+    /* Of those that begin with a struct. */
+    static const uint8_t sizes[] = {[ML_MLAB_CLOCK] = sizeof(fixed.clock),
+                                    [ML_MLAB_START] = sizeof(fixed.start),
+                                    [ML_MLAB_STARTED] = sizeof(fixed.device),
+                                    [ML_MLAB_SETTING] = sizeof(fixed.setting),
+                                    [ML_MLAB_NOTE] = sizeof(fixed.note),
+                                    [ML_MLAB_NAME] = sizeof(fixed.name),
+                                    [ML_MLAB_ORIGIN_FRAME] = sizeof(fixed.origin_frame),
+                                    [ML_MLAB_ORIGIN_LINE] = sizeof(fixed.origin_line),
+                                    [ML_MLAB_CODE_LINE] = sizeof(fixed.code_line),
+                                    [ML_MLAB_TRIM] = sizeof(fixed.trim),
+                                    [ML_MLAB_TRIM_LANE] = sizeof(fixed.trim_lane)};
+    const uint8_t *rest = NULL;
+    size_t left = 0;
+    size_t size = record->kind < sizeof(sizes) ? sizes[record->kind] : 0;
+    if (size != 0 && !ml_mlab_record_split(record, &fixed, size, &rest, &left)) {
+        return leave_out(reader);
+    }
     switch (record->kind) {
     case ML_MLAB_CLOCK:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.clock), &rest, &left)
-                   ? take_clock(reader, &fixed.clock)
-                   : leave_out(reader);
+        return take_clock(reader, &fixed.clock);
     case ML_MLAB_START:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.start), &rest, &left)
-                   ? take_start(reader, &fixed.start)
-                   : leave_out(reader);
+        return take_start(reader, &fixed.start);
     case ML_MLAB_SEGMENT:
         return take_segment(reader, record);
     case ML_MLAB_BLOCK:
         return take_block(reader, record);
     case ML_MLAB_STARTED:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.device), &rest, &left)
-                   ? take_started(reader, &fixed.device)
-                   : leave_out(reader);
+        return take_started(reader, &fixed.device);
     case ML_MLAB_SETTING:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.setting), &rest, &left)
-                   ? take_setting(reader, &fixed.setting, rest, left)
-                   : leave_out(reader);
+        return take_setting(reader, &fixed.setting, rest, left);
     case ML_MLAB_TAG:
         return take_tag(reader, record);
     case ML_MLAB_USE:
         return take_use(reader, record);
     case ML_MLAB_NOTE:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.note), &rest, &left)
-                   ? take_note(reader, &fixed.note, rest, left)
-                   : leave_out(reader);
+        return take_note(reader, &fixed.note, rest, left);
     case ML_MLAB_NAME:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.name), &rest, &left)
-                   ? take_name(reader, &fixed.name, rest, left)
-                   : leave_out(reader);
+        return take_name(reader, &fixed.name, rest, left);
     case ML_MLAB_ORIGIN_FRAME:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.origin_frame), &rest,
-                                    &left)
-                   ? take_origin_frame(reader, &fixed.origin_frame, rest, left)
-                   : leave_out(reader);
+        return take_origin_frame(reader, &fixed.origin_frame, rest, left);
     case ML_MLAB_ORIGIN_LINE:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.origin_line), &rest,
-                                    &left)
-                   ? take_origin_line(reader, &fixed.origin_line, rest, left)
-                   : leave_out(reader);
+        return take_origin_line(reader, &fixed.origin_line, rest, left);
     case ML_MLAB_CODE_LINE:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.code_line), &rest,
-                                    &left)
-                   ? take_code_line(reader, &fixed.code_line, rest, left)
-                   : leave_out(reader);
+        return take_code_line(reader, &fixed.code_line, rest, left);
     case ML_MLAB_TRIM:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.trim), &rest, &left)
-                   ? take_trim(reader, &fixed.trim)
-                   : leave_out(reader);
+        return take_trim(reader, &fixed.trim);
     case ML_MLAB_TRIM_LANE:
-        return ml_mlab_record_split(record, &fixed, sizeof(fixed.trim_lane), &rest,
-                                    &left)
-                   ? take_trim_lane(reader, &fixed.trim_lane)
-                   : leave_out(reader);
+        return take_trim_lane(reader, &fixed.trim_lane);
     default:
         return leave_out(reader);
     }

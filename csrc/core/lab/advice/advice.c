@@ -317,10 +317,6 @@ ml_advices_free(ml_advices *advices)
 const char *
 ml_advice_text(unsigned kind)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_ADVICES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_ADVICES(ML_LISTED_TEXT)};
     return kind < ML_ADVICE_COUNT ? texts[kind] : "";
 }

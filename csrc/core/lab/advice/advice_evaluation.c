@@ -13,10 +13,10 @@
 #define ENOUGH_PART 10
 
 /* Live bytes after each event: of evaluations, and of everything else. */
-typedef struct sums {
+typedef struct event_sums {
     int64_t own;
     int64_t rest;
-} sums;
+} event_sums;
 
 static bool
 is_own(const ml_advice_case *it, size_t demand)
@@ -27,7 +27,7 @@ is_own(const ml_advice_case *it, size_t demand)
 
 /* Fills in the change at each event, then sums the changes. */
 static void
-fill_changes(const ml_advice_case *it, sums *at)
+fill_changes(const ml_advice_case *it, event_sums *at)
 {
     size_t count = it->trace->event_count;
     for (size_t i = 0; i < it->workload->count; i++) {
@@ -48,7 +48,7 @@ fill_changes(const ml_advice_case *it, sums *at)
 /* The divisor of the evaluations' batch that brings them near the peak of everything
  * else. 0: evaluations do not make the peak, or the program does not train. */
 static int64_t
-find_parts(const ml_advice_case *it, const sums *at)
+find_parts(const ml_advice_case *it, const event_sums *at)
 {
     int64_t most = 0;
     bool trains = false;
@@ -104,7 +104,7 @@ ml_advise_evaluation(const ml_advice_case *it, ml_proposals *out)
     if (peak >= it->trace->event_count || !ml_stage_is_evaluation(it->stages[peak])) {
         return 0;
     }
-    sums *at = ml_alloc_zeroed(it->trace->event_count + 1, sizeof(*at));
+    event_sums *at = ml_alloc_zeroed(it->trace->event_count + 1, sizeof(*at));
     if (at == NULL) {
         return ML_ENOMEM;
     }

@@ -49,7 +49,7 @@ typedef struct passes {
     bool *cleared;
 } passes;
 
-typedef struct finder {
+typedef struct gradients_work {
     const ml_advice_case *it;
     uint32_t *steps; /* owned; by event; NULL: the causes' steps */
     span *spans;     /* owned; by step, counted from the first one */
@@ -58,25 +58,25 @@ typedef struct finder {
     made *made; /* owned */
     size_t made_count;
     bool *frozen; /* owned; as ml_advice_frozen: zero_grad() does not reach these */
-} finder;
+} gradients_work;
 
 /* NULL: the recording has no such step. */
 static span *
-span_of(const finder *f, uint32_t step)
+span_of(const gradients_work *f, uint32_t step)
 {
     return step - f->first_step < f->span_count ? &f->spans[step - f->first_step]
                                                 : NULL;
 }
 
 static uint32_t
-step_of(const finder *f, size_t event)
+step_of(const gradients_work *f, size_t event)
 {
     return f->steps != NULL ? f->steps[event]
                             : ml_causes_step(f->it->causes, f->it->device, event);
 }
 
 static size_t
-last_event_of(const finder *f, const ml_demand *demand)
+last_event_of(const gradients_work *f, const ml_demand *demand)
 {
     return demand->freed == ML_NO_EVENT ? f->it->trace->event_count : demand->freed;
 }
@@ -84,7 +84,7 @@ last_event_of(const finder *f, const ml_demand *demand)
 /* ---- Steps that nothing but their backward passes tells of ---- */
 
 static int
-find_passes(const finder *f, passes *p)
+find_passes(const gradients_work *f, passes *p)
 {
     const ml_advice_case *it = f->it;
     size_t count = it->trace->event_count;
@@ -111,7 +111,7 @@ find_passes(const finder *f, passes *p)
 }
 
 static void
-find_cleared(const finder *f, passes *p)
+find_cleared(const gradients_work *f, passes *p)
 {
     const ml_advice_case *it = f->it;
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
@@ -125,7 +125,7 @@ find_cleared(const finder *f, passes *p)
 }
 
 static int
-find_steps(finder *f)
+find_steps(gradients_work *f)
 {
     size_t count = f->it->trace->event_count;
     passes p = {0};
@@ -150,7 +150,7 @@ find_steps(finder *f)
 /* ---- What steps are made of ---- */
 
 static int
-find_spans(finder *f)
+find_spans(gradients_work *f)
 {
     const ml_advice_case *it = f->it;
     size_t count = it->trace->event_count;
@@ -222,7 +222,7 @@ compare_made(const void *a, const void *b)
 
 /* Also finds the line that called each step's backward pass. */
 static int
-find_made(finder *f)
+find_made(gradients_work *f)
 {
     const ml_advice_case *it = f->it;
     f->made = ml_alloc_zeroed(it->workload->count + 1, sizeof(made));
@@ -259,7 +259,7 @@ find_made(finder *f)
 /* The block of STEP that corresponds to the one at AT, by kind; *OTHER: STEP's blocks
  * of the kind. */
 static const made *
-find_again(const finder *f, size_t at, uint32_t step)
+find_again(const gradients_work *f, size_t at, uint32_t step)
 {
     size_t first = at;
     while (first > 0 && f->made[first - 1].step == f->made[at].step &&
@@ -282,7 +282,7 @@ find_again(const finder *f, size_t at, uint32_t step)
 /* Makes the gradient anew in the step of NOW, which has its own pass.  THEN is the step
  * of the gradient's birth. */
 static int
-make_anew(const finder *f, ml_advice *advice, size_t at, const span *then,
+make_anew(const gradients_work *f, ml_advice *advice, size_t at, const span *then,
           const span *now)
 {
     const made *gradient = &f->made[at];
@@ -306,7 +306,7 @@ make_anew(const finder *f, ml_advice *advice, size_t at, const span *then,
 }
 
 static int
-edit_gradient(const finder *f, ml_advice *advice, size_t at)
+edit_gradient(const gradients_work *f, ml_advice *advice, size_t at)
 {
     const made *gradient = &f->made[at];
     const ml_demand *demand = &f->it->workload->demands[gradient->demand];
@@ -326,7 +326,7 @@ edit_gradient(const finder *f, ml_advice *advice, size_t at)
  * it does not. Freed between that forward and its pass: something clears it, but late.
  * Kept through the pass: the pass adds to it. */
 static enum ml_advice_kind
-kind_of(const finder *f, const made *gradient)
+kind_of(const gradients_work *f, const made *gradient)
 {
     const ml_demand *demand = &f->it->workload->demands[gradient->demand];
     size_t last = last_event_of(f, demand);
@@ -351,7 +351,7 @@ kind_of(const finder *f, const made *gradient)
 /* Frame id of the line to look at: the one that freed GRADIENT, or whose pass made it;
  * 0: unknown. */
 static uint32_t
-line_of(const finder *f, const made *gradient, enum ml_advice_kind kind)
+line_of(const gradients_work *f, const made *gradient, enum ml_advice_kind kind)
 {
     if (kind == ML_ADVICE_GRADIENTS_KEPT) {
         const span *own = span_of(f, gradient->step);
@@ -363,7 +363,7 @@ line_of(const finder *f, const made *gradient, enum ml_advice_kind kind)
 }
 
 static int
-propose(const finder *f, enum ml_advice_kind kind, ml_proposals *out)
+propose(const gradients_work *f, enum ml_advice_kind kind, ml_proposals *out)
 {
     const ml_advice_case *it = f->it;
     ml_advice *advice = NULL;
@@ -410,7 +410,7 @@ has_gradients(const ml_advice_case *it)
 int
 ml_advise_gradients(const ml_advice_case *it, ml_proposals *out)
 {
-    finder f = {.it = it};
+    gradients_work f = {.it = it};
     if (!has_gradients(it)) {
         return 0;
     }

@@ -36,14 +36,14 @@ typedef struct seen {
     size_t open; /* 1 + the pass that runs its nodes; 0: none */
 } seen;
 
-typedef struct finder {
+typedef struct graph_work {
     const ml_advice_case *it;
     pass *passes; /* owned; by event, then by thread and highest number */
     size_t pass_count;
     size_t pass_capacity;
     pass *by_event; /* owned; the same passes, by event */
     seen *threads;  /* owned; by autograd's number of the thread */
-} finder;
+} graph_work;
 
 static bool
 is_backward(const ml_event *event)
@@ -54,7 +54,7 @@ is_backward(const ml_event *event)
 /* ---- Passes ---- */
 
 static int
-follow_pass(finder *f, size_t event, const ml_event *at)
+follow_pass(graph_work *f, size_t event, const ml_event *at)
 {
     seen *thread = &f->threads[at->autograd_thread];
     if (thread->open == 0) {
@@ -83,7 +83,7 @@ follow_pass(finder *f, size_t event, const ml_event *at)
 }
 
 static int
-find_passes(finder *f)
+find_passes(graph_work *f)
 {
     const ml_device_trace *trace = f->it->trace;
     int error = 0;
@@ -111,7 +111,7 @@ find_passes(finder *f)
 
 /* The call of a pass is the line that made its first gradient. */
 static void
-name_passes(finder *f)
+name_passes(graph_work *f)
 {
     size_t at = 0;
     for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
@@ -144,7 +144,7 @@ compare_passes(const void *a, const void *b)
 
 /* The pass that may have run node NUMBER of THREAD; NULL: none did. */
 static const pass *
-pass_of(const finder *f, uint16_t thread, uint64_t number)
+pass_of(const graph_work *f, uint16_t thread, uint64_t number)
 {
     size_t low;
     ML_SEARCH(low, f->pass_count,
@@ -157,7 +157,7 @@ pass_of(const finder *f, uint16_t thread, uint64_t number)
 
 /* The last pass before EVENT; NULL: none. */
 static const pass *
-pass_at(const finder *f, size_t event)
+pass_at(const graph_work *f, size_t event)
 {
     size_t low;
     ML_SEARCH(low, f->pass_count, f->by_event[low].first < event);
@@ -198,7 +198,7 @@ calling_line(const ml_advice_case *it, size_t demand)
 /* ML_ADVICE_COUNT: no graph is known to hold DEMAND.  This includes an input that no
  * pass used: the program itself may hold it. */
 static enum ml_advice_kind
-judge(const finder *f, size_t demand, uint32_t *frame)
+judge(const graph_work *f, size_t demand, uint32_t *frame)
 {
     const ml_advice_case *it = f->it;
     const ml_demand *of = &it->workload->demands[demand];
@@ -230,7 +230,7 @@ judge(const finder *f, size_t demand, uint32_t *frame)
 
 /* Adds DEMAND to the advice of KIND, the proposal at *AT; SIZE_MAX: a new one. */
 static int
-propose(const finder *f, size_t demand, enum ml_advice_kind kind, uint32_t frame,
+propose(const graph_work *f, size_t demand, enum ml_advice_kind kind, uint32_t frame,
         ml_proposals *out, size_t *at, uint64_t *largest)
 {
     const ml_demand *of = &f->it->workload->demands[demand];
@@ -258,7 +258,7 @@ propose(const finder *f, size_t demand, enum ml_advice_kind kind, uint32_t frame
 }
 
 static int
-propose_all(const finder *f, ml_proposals *out)
+propose_all(const graph_work *f, ml_proposals *out)
 {
     size_t at[2] = {SIZE_MAX, SIZE_MAX};
     uint64_t largest[2] = {0, 0};
@@ -278,7 +278,7 @@ propose_all(const finder *f, ml_proposals *out)
 int
 ml_advise_graph(const ml_advice_case *it, ml_proposals *out)
 {
-    finder f = {.it = it};
+    graph_work f = {.it = it};
     f.threads = ml_alloc_zeroed(THREADS, sizeof(seen));
     int error = f.threads == NULL ? ML_ENOMEM : find_passes(&f);
     if (error == 0) {

@@ -33,14 +33,14 @@ typedef struct made {
     bool back; /* made in a backward pass */
 } made;
 
-typedef struct finder {
+typedef struct loss_work {
     const ml_advice_case *it;
     made *list; /* owned; by thread, round, number, forward first, birth */
     size_t count;
     ml_advice *cast;
     ml_advice *whole;
     uint64_t largest[2];
-} finder;
+} loss_work;
 
 /* A log-softmax and its neighbours. */
 typedef struct loss {
@@ -68,7 +68,7 @@ compare_made(const void *a, const void *b)
 }
 
 static int
-find_made(finder *f)
+find_made(loss_work *f)
 {
     const ml_advice_case *it = f->it;
     f->list = ml_alloc_zeroed(it->workload->count + 1, sizeof(made));
@@ -112,7 +112,7 @@ is_node(const ml_advice_case *it, size_t demand, const char *type)
 }
 
 static uint64_t
-bytes_of(const finder *f, size_t demand)
+bytes_of(const loss_work *f, size_t demand)
 {
     return f->it->workload->demands[demand].bytes;
 }
@@ -125,7 +125,7 @@ is_beside(const made *x, const made *y)
 
 /* Whether the block at AT is a gradient made by a log-softmax; sets *OUT. */
 static bool
-find_loss(const finder *f, size_t at, loss *out)
+find_loss(const loss_work *f, size_t at, loss *out)
 {
     const made *back = &f->list[at];
     if (!back->back || bytes_of(f, back->demand) < LEAST_BYTES ||
@@ -164,7 +164,7 @@ find_loss(const finder *f, size_t at, loss *out)
 /* ---- Edits ---- */
 
 static void
-note(finder *f, ml_advice *advice, unsigned which, size_t line, size_t demand)
+note(loss_work *f, ml_advice *advice, unsigned which, size_t line, size_t demand)
 {
     const ml_advice_case *it = f->it;
     if (bytes_of(f, line) > f->largest[which]) {
@@ -186,7 +186,7 @@ resize(ml_advice *advice, size_t demand, uint64_t bytes)
 
 /* The block of the cast to float32 before OF, or SIZE_MAX; *BACK: its gradient's. */
 static size_t
-find_cast(const finder *f, const loss *of, size_t *back)
+find_cast(const loss_work *f, const loss *of, size_t *back)
 {
     for (size_t i = of->first; i < of->end && f->list[i].node < of->node; i++) {
         const made *grad = &f->list[i];
@@ -208,7 +208,7 @@ find_cast(const finder *f, const loss *of, size_t *back)
 
 /* Without the cast, all later blocks of the loss are half as large. */
 static int
-edit_cast(finder *f, const loss *of, size_t cast, size_t back)
+edit_cast(loss_work *f, const loss *of, size_t cast, size_t back)
 {
     ml_advice *advice = f->cast;
     int error = resize(advice, cast, 0);
@@ -227,7 +227,7 @@ edit_cast(finder *f, const loss *of, size_t cast, size_t back)
 /* The first gradient that the pass makes behind that of the loss, of what made the logits;
  * of autocast's that in 16 bits, of which it is a cast.  SIZE_MAX: there is none. */
 static size_t
-find_gradient(const finder *f, const loss *of)
+find_gradient(const loss_work *f, const loss *of)
 {
     size_t gradient = SIZE_MAX;
     for (size_t i = of->first; i < of->end && f->list[i].node < of->node; i++) {
@@ -250,7 +250,7 @@ find_gradient(const finder *f, const loss *of)
 
 /* Each part makes it anew, and adds it to that of the parts before. */
 static int
-add_gradient(const finder *f, const loss *of, size_t first_back)
+add_gradient(const loss_work *f, const loss *of, size_t first_back)
 {
     size_t gradient = find_gradient(f, of);
     if (gradient == SIZE_MAX) {
@@ -266,7 +266,7 @@ add_gradient(const finder *f, const loss *of, size_t first_back)
 }
 
 static int
-edit_whole(finder *f, const loss *of)
+edit_whole(loss_work *f, const loss *of)
 {
     size_t first_back = of->back;
     int error = 0;
@@ -289,7 +289,7 @@ edit_whole(finder *f, const loss *of)
 }
 
 static int
-propose_casts(finder *f, ml_proposals *out)
+propose_casts(loss_work *f, ml_proposals *out)
 {
     int error = 0;
     for (size_t i = 0; error == 0 && i < f->count; i++) {
@@ -313,7 +313,7 @@ propose_casts(finder *f, ml_proposals *out)
 }
 
 static int
-propose_wholes(finder *f, ml_proposals *out)
+propose_wholes(loss_work *f, ml_proposals *out)
 {
     int error = 0;
     for (size_t i = 0; error == 0 && i < f->count; i++) {
@@ -337,7 +337,7 @@ propose_wholes(finder *f, ml_proposals *out)
 int
 ml_advise_loss(const ml_advice_case *it, ml_proposals *out)
 {
-    finder f = {.it = it};
+    loss_work f = {.it = it};
     int error = find_made(&f);
     error = error < 0 ? error : propose_casts(&f, out);
     error = error < 0 ? error : propose_wholes(&f, out);

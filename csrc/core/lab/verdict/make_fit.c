@@ -3,15 +3,15 @@
 
 #include <string.h>
 
-typedef struct finder {
+typedef struct make_fit_work {
     const ml_advice_case *it;
     ml_trial_options options; /* with the memory of the run */
     ml_make_fit *out;
-} finder;
+} make_fit_work;
 
 /* By bisection: the whole batch is known not to fit. */
 static int
-find_batch(const finder *f, const ml_remainder *remainder, uint32_t *batch)
+find_batch(const make_fit_work *f, const ml_remainder *remainder, uint32_t *batch)
 {
     uint32_t good = 0;
     uint32_t whole = ml_make_fit_whole(f->out);
@@ -30,7 +30,7 @@ find_batch(const finder *f, const ml_remainder *remainder, uint32_t *batch)
 }
 
 static int
-find_need(const finder *f, const ml_remainder *remainder, uint64_t *bytes)
+find_need(const make_fit_work *f, const ml_remainder *remainder, uint64_t *bytes)
 {
     ml_trial_options unlimited = f->options;
     unlimited.memory_bytes = UINT64_MAX;
@@ -49,7 +49,7 @@ gets_past(const ml_trial_result *result, size_t event)
 /* Fragmentation is to blame if the model fails as the run did, but succeeds where
  * memory need not be in one piece. */
 static int
-find_fragmentation(const finder *f, const ml_remainder *remainder)
+find_fragmentation(const make_fit_work *f, const ml_remainder *remainder)
 {
     ml_trial_result as_it_was;
     ml_trial_result without;
@@ -126,7 +126,7 @@ ml_make_fit_number(const ml_make_fit *fit)
 }
 
 static int
-find_fit(const finder *f, const ml_remainder *little, const ml_remainder *much)
+find_fit(const make_fit_work *f, const ml_remainder *little, const ml_remainder *much)
 {
     ml_make_fit *out = f->out;
     tell_unseen(much, out);
@@ -142,7 +142,7 @@ find_fit(const finder *f, const ml_remainder *little, const ml_remainder *much)
     }
     error = find_fragmentation(f, little);
     if (error == 0 && out->untold == 0) {
-        finder careful = *f;
+        make_fit_work careful = *f;
         careful.options.memory_bytes -=
             careful.options.memory_bytes / ML_FIT_MARGIN_PART;
         error = find_batch(&careful, much, &out->batch_safe);
@@ -161,7 +161,7 @@ ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out)
                          .failed = it->failed != ML_NO_EVENT};
     read_notes(it->recording, out);
     out->batch_safe = out->batch_most = ml_make_fit_whole(out);
-    finder f = {.it = it, .options = it->options, .out = out};
+    make_fit_work f = {.it = it, .options = it->options, .out = out};
     f.options.memory_bytes = it->memory_bytes;
     f.options.go_on = false;
     ml_remainder little;

@@ -278,25 +278,32 @@ is_of_parameter(const ml_remainder_builder *b, size_t i)
     return false;
 }
 
+/* Why the rest of the run cannot be told. */
+static unsigned
+find_untold(const ml_remainder_builder *b)
+{
+    unsigned untold = 0;
+    if (b->out->parameters == 0) {
+        untold |= 1u << ML_UNTOLD_OWNERS;
+    }
+    if (b->stage == ML_STAGE_LOADING) {
+        untold |= 1u << ML_UNTOLD_LOADING;
+    }
+    if (b->stage == ML_STAGE_GENERATION) {
+        untold |= 1u << ML_UNTOLD_GENERATION;
+    }
+    if (b->stage == ML_STAGE_OTHER) {
+        untold |= 1u << ML_UNTOLD_STAGE;
+    }
+    return untold;
+}
+
+/* The request that failed succeeds. */
 static int
-continue_run(ml_remainder_builder *b)
+add_failed_request(ml_remainder_builder *b)
 {
     const ml_advice_case *it = b->it;
     ml_remainder *out = b->out;
-    if (out->parameters == 0) {
-        out->untold |= 1u << ML_UNTOLD_OWNERS;
-    }
-    if (b->stage == ML_STAGE_LOADING) {
-        out->untold |= 1u << ML_UNTOLD_LOADING;
-    }
-    if (b->stage == ML_STAGE_GENERATION) {
-        out->untold |= 1u << ML_UNTOLD_GENERATION;
-    }
-    if (b->stage == ML_STAGE_OTHER) {
-        out->untold |= 1u << ML_UNTOLD_STAGE;
-    }
-    bool passed = has_stage(it, 0, b->pass, ML_STAGE_BACKWARD);
-    out->trains = passed || !ml_stage_is_evaluation(b->stage);
     size_t unseen = out->workload->count;
     int error = ml_remainder_add(b, ml_events_size(&it->trace->events, out->failed), 0,
                                  true, ML_REST_PASS, NULL);
@@ -313,6 +320,18 @@ continue_run(ml_remainder_builder *b)
         out->items[unseen].scales = false;
     }
     b->now++;
+    return error;
+}
+
+static int
+continue_run(ml_remainder_builder *b)
+{
+    const ml_advice_case *it = b->it;
+    ml_remainder *out = b->out;
+    out->untold |= find_untold(b);
+    bool passed = has_stage(it, 0, b->pass, ML_STAGE_BACKWARD);
+    out->trains = passed || !ml_stage_is_evaluation(b->stage);
+    int error = add_failed_request(b);
     if (error < 0 || out->untold != 0) {
         return error;
     }
@@ -429,10 +448,6 @@ ml_remainder_try(const ml_remainder *remainder, const ml_trial_options *options,
 const char *
 ml_untold_text(unsigned untold)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_UNTOLD(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_UNTOLD(ML_LISTED_TEXT)};
     return untold < ML_UNTOLD_COUNT ? texts[untold] : "";
 }

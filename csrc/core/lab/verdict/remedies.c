@@ -389,10 +389,6 @@ ml_remedies_find(const ml_remainder *remainder, const ml_advice_case *it,
 const char *
 ml_remedy_text(unsigned kind)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_REMEDIES(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_REMEDIES(ML_LISTED_TEXT)};
     return kind < ML_REMEDY_COUNT ? texts[kind] : "";
 }

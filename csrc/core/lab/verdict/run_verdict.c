@@ -334,10 +334,6 @@ ml_run_verdict_free(ml_run_verdict *verdict)
 const char *
 ml_finding_text(unsigned kind)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_FINDINGS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_FINDINGS(ML_LISTED_TEXT)};
     return kind < ML_FINDING_COUNT ? texts[kind] : "";
 }

@@ -20,11 +20,7 @@
 const char *
 ml_doubt_text(unsigned doubt)
 {
-    static const char *const texts[] = {
-#define XX(name, text) text,
-        ML_DOUBTS(XX)
-#undef XX
-    };
+    static const char *const texts[] = {ML_DOUBTS(ML_LISTED_TEXT)};
     return doubt < ML_DOUBT_COUNT ? texts[doubt] : "";
 }
 

@@ -22,22 +22,22 @@ typedef struct pairing {
     bool *gone; /* owned; by event */
 } pairing;
 
-typedef struct wanted {
+typedef struct sought_block {
     const pairing *among;
     uint64_t addr;
-} wanted;
+} sought_block;
 
 static bool
 is_at(const void *context, uint32_t id)
 {
-    const wanted *w = context;
+    const sought_block *w = context;
     return w->among->blocks[id].addr == w->addr;
 }
 
 static int
 block_at(pairing *p, uint64_t addr, open_block **out)
 {
-    wanted w = {p, addr};
+    sought_block w = {p, addr};
     uint64_t hash = ml_hash_u64(addr);
     uint32_t id;
     if (!ml_intern_find(&p->addresses, hash, is_at, &w, &id)) {

@@ -39,12 +39,12 @@ typedef struct flame_difference_work {
 /* ---- Pairs ---- */
 
 /* A node of one tree, and its parent's pair. */
-typedef struct wanted {
+typedef struct sought_pair {
     const flame_difference_work *w;
     unsigned side;
     uint32_t node;
     uint32_t parent;
-} wanted;
+} sought_pair;
 
 static const ml_flame_node *
 node_of(const flame_difference_work *w, unsigned side, uint32_t node)
@@ -65,7 +65,7 @@ frame_of(const flame_difference_work *w, unsigned side, const ml_flame_node *n)
 }
 
 static uint64_t
-hash_of(const wanted *a)
+hash_of(const sought_pair *a)
 {
     const ml_flame_node *n = node_of(a->w, a->side, a->node);
     uint64_t hash = n->is.value;
@@ -83,7 +83,7 @@ hash_of(const wanted *a)
 static bool
 is_pair(const void *context, uint32_t id)
 {
-    const wanted *a = context;
+    const sought_pair *a = context;
     const pair *p = &a->w->pairs[id];
     unsigned side = p->node[0] != NO_NODE ? 0 : 1;
     const ml_flame_node *n = node_of(a->w, a->side, a->node);
@@ -107,7 +107,7 @@ static int
 find_pair(flame_difference_work *w, unsigned side, uint32_t node, uint32_t *out)
 {
     const ml_flame_node *n = node_of(w, side, node);
-    wanted a = {w, side, node, node == 0 ? 0 : w->pair_of[side][n->is.parent]};
+    sought_pair a = {w, side, node, node == 0 ? 0 : w->pair_of[side][n->is.parent]};
     uint64_t hash = hash_of(&a);
     if (ml_intern_find(&w->by_key, hash, is_pair, &a, out)) {
         return 0;

@@ -68,10 +68,10 @@ ml_flame_is_noise(const ml_recording *recording, uint8_t *noise, uint32_t frame)
 
 /* ---- The tree ---- */
 
-typedef struct wanted {
+typedef struct sought_child {
     const ml_flame_tree *t;
     ml_flame_key is;
-} wanted;
+} sought_child;
 
 static bool
 same_key(ml_flame_key a, ml_flame_key b)
@@ -82,14 +82,14 @@ same_key(ml_flame_key a, ml_flame_key b)
 static bool
 node_is(const void *context, uint32_t id)
 {
-    const wanted *w = context;
+    const sought_child *w = context;
     return same_key(w->t->nodes[id].is, w->is);
 }
 
 static bool
 stack_is(const void *context, uint32_t id)
 {
-    const wanted *w = context;
+    const sought_child *w = context;
     return same_key(w->t->stack_keys[id], w->is);
 }
 
@@ -104,7 +104,7 @@ static int
 child_of(ml_flame_tree *t, uint32_t parent, enum ml_flame_kind kind, uint64_t value,
          uint32_t *out)
 {
-    wanted w = {t, {.value = value, .parent = parent, .kind = kind}};
+    sought_child w = {t, {.value = value, .parent = parent, .kind = kind}};
     uint64_t hash = hash_key(w.is);
     if (ml_intern_find(&t->nodes_by_key, hash, node_is, &w, out)) {
         return 0;
@@ -167,7 +167,8 @@ stack_node(ml_flame_tree *t, uint32_t group, uint32_t stack, uint32_t *out)
     size_t length = 0;
     uint32_t at = group;
     for (; stack != 0; stack = t->recording->stacks[stack].parent) {
-        wanted w = {t, {.value = stack, .parent = group, .kind = ML_FLAME_KIND_STACK}};
+        sought_child w = {
+            t, {.value = stack, .parent = group, .kind = ML_FLAME_KIND_STACK}};
         uint32_t known;
         if (ml_intern_find(&t->stacks_by_key, hash_key(w.is), stack_is, &w, &known)) {
             at = t->stack_nodes[known];

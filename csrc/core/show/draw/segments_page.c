@@ -102,14 +102,14 @@ category_of(const segments_page_work *w, const ml_block *block)
 
 /* ---- Sums ---- */
 
-typedef struct sums {
+typedef struct page_sums {
     uint64_t bytes[STATE_COUNT];
     uint64_t blocks[STATE_COUNT];
-} sums;
+} page_sums;
 
 /* Adds BYTES of a block. */
 static void
-sum_block(sums *s, const ml_block *block, uint64_t bytes)
+sum_block(page_sums *s, const ml_block *block, uint64_t bytes)
 {
     s->bytes[block->state] = ml_markup_add(s->bytes[block->state], bytes);
     s->blocks[block->state]++;
@@ -148,7 +148,7 @@ put_sum_row(ml_buffer *out, unsigned state, uint64_t bytes, uint64_t blocks,
 static void
 put_sums(const segments_page_work *w)
 {
-    sums s = {0};
+    page_sums s = {0};
     uint64_t reserved = 0;
     for (size_t i = 0; i < w->trace->block_count; i++) {
         sum_block(&s, &w->trace->blocks[i], w->trace->blocks[i].size);
@@ -173,7 +173,7 @@ typedef struct run {
     const ml_block *first;
     uint64_t left; /* hundredths of a pixel */
     uint64_t right;
-    sums s;
+    page_sums s;
 } run;
 
 static void

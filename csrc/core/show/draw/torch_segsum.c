@@ -10,12 +10,12 @@
 #define MOST_PAGES 4096u
 
 /* Bytes of a segment, or of all segments. */
-typedef struct sums {
+typedef struct segment_sums {
     uint64_t reserved;
     uint64_t allocated; /* asked for */
     uint64_t external;  /* in free blocks */
     uint64_t internal;  /* in used blocks, beyond the request */
-} sums;
+} segment_sums;
 
 typedef struct row {
     const ml_device_trace *trace;
@@ -59,10 +59,10 @@ compare_rows(const void *left, const void *right)
     return a->index < b->index ? -1 : 1;
 }
 
-static sums
+static segment_sums
 sum_up(const row *r)
 {
-    sums s = {.reserved = r->segment->total};
+    segment_sums s = {.reserved = r->segment->total};
     uint64_t used = 0;
     for (size_t i = 0; i < r->segment->block_count; i++) {
         const ml_block *block = &r->trace->blocks[r->segment->first_block + i];
@@ -147,7 +147,7 @@ put_percent(ml_buffer *out, uint64_t part, uint64_t whole)
 }
 
 static void
-put_free(ml_buffer *out, const sums *s)
+put_free(ml_buffer *out, const segment_sums *s)
 {
     uint64_t total = ml_markup_add(s->external, s->internal);
     ml_markup_torch_size(out, total);
@@ -159,7 +159,7 @@ put_free(ml_buffer *out, const sums *s)
 }
 
 static int
-put_row(ml_buffer *out, const row *r, const sums *s)
+put_row(ml_buffer *out, const row *r, const segment_sums *s)
 {
     ml_markup(out, "[");
     int error = put_pages(out, r);
@@ -191,10 +191,10 @@ put_total(ml_buffer *out, const char *name, uint64_t bytes)
 static int
 put_rows(ml_buffer *out, const row *rows, size_t count)
 {
-    sums all = {0};
+    segment_sums all = {0};
     ml_markup(out, "Summary of segments >= 20.0MiB in size\n");
     for (size_t i = 0; i < count; i++) {
-        sums s = sum_up(&rows[i]);
+        segment_sums s = sum_up(&rows[i]);
         int error = s.reserved < PAGE_BYTES ? 0 : put_row(out, &rows[i], &s);
         if (error < 0) {
             return error;

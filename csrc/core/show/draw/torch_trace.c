@@ -202,15 +202,15 @@ begin_ranges(torch_trace_work *w, const ml_device_trace *trace, size_t first)
 
 /* ---- Blocks ---- */
 
-typedef struct wanted {
+typedef struct sought_name {
     const torch_trace_work *w;
     uint64_t addr;
-} wanted;
+} sought_name;
 
 static bool
 is_at(const void *context, uint32_t id)
 {
-    const wanted *asked = context;
+    const sought_name *asked = context;
     return asked->w->blocks[id].addr == asked->addr;
 }
 
@@ -218,7 +218,7 @@ is_at(const void *context, uint32_t id)
 static held *
 block_at(torch_trace_work *w, uint64_t addr, bool add)
 {
-    wanted asked = {w, addr};
+    sought_name asked = {w, addr};
     uint64_t hash = ml_hash_u64(addr);
     uint32_t id;
     if (ml_intern_find(&w->addresses, hash, is_at, &asked, &id)) {

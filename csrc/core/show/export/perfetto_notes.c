@@ -34,11 +34,11 @@ typedef struct perfetto_notes_work {
 
 /* ---- Begins and ends ---- */
 
-typedef struct wanted {
+typedef struct sought_note {
     const perfetto_notes_work *w;
     uint64_t number;
     uint8_t kind;
-} wanted;
+} sought_note;
 
 static int
 add_slice(perfetto_notes_work *w, slice s)
@@ -55,7 +55,7 @@ add_slice(perfetto_notes_work *w, slice s)
 static bool
 is_number(const void *context, uint32_t id)
 {
-    const wanted *a = context;
+    const sought_note *a = context;
     const slice *s = &a->w->slices[a->w->waiting[id]];
     return s->number == a->number && s->kind == a->kind;
 }
@@ -71,7 +71,7 @@ begin_slice(perfetto_notes_work *w, const ml_note *note)
                                      .thread = note->thread,
                                      .kind = note->kind,
                                      .open = true});
-    wanted a = {.w = w, .number = note->values[0], .kind = note->kind};
+    sought_note a = {.w = w, .number = note->values[0], .kind = note->kind};
     uint64_t hash = ml_hash_u64(note->values[0] ^ (uint64_t)note->kind << 56);
     uint32_t id;
     if (error < 0) {
@@ -94,7 +94,7 @@ static int
 end_slice(perfetto_notes_work *w, const ml_note *note)
 {
     uint8_t kind = (uint8_t)(note->kind - 1);
-    wanted a = {.w = w, .number = note->values[0], .kind = kind};
+    sought_note a = {.w = w, .number = note->values[0], .kind = kind};
     uint64_t hash = ml_hash_u64(note->values[0] ^ (uint64_t)kind << 56);
     uint32_t id;
     if (ml_intern_find(&w->by_number, hash, is_number, &a, &id) &&

@@ -78,11 +78,7 @@ write_facts(ml_buffer *out, const page_data_work *w, const ml_page_device *devic
 _Static_assert(ML_IS_NUMBERED(ML_PAGE_SCHEMES_OF, ML_PAGE_SCHEMES),
                "a number is missing or twice");
 
-static const char *const scheme_names[] = {
-#define XX(name, number, text) [number] = text,
-    ML_PAGE_SCHEMES_OF(XX)
-#undef XX
-};
+static const char *const scheme_names[] = {ML_PAGE_SCHEMES_OF(ML_NUMBERED_TEXT)};
 
 static void
 write_groups(ml_buffer *out, const ml_page_groups *groups)
