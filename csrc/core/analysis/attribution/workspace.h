@@ -49,8 +49,8 @@ typedef struct ml_workspaces {
     size_t node_capacity;
 } ml_workspaces;
 
-/* A walk over the marks of DEVICE, whose LIFETIMES these are, and one over its nodes.  0 or ML_ENOMEM; call
- * ml_workspaces_fini in any case. */
+/* A walk over the marks of DEVICE, whose LIFETIMES these are, and one over its nodes.  0 or
+ * ML_ENOMEM; call ml_workspaces_fini in any case. */
 int ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
                        const ml_recording *recording, size_t device,
                        const ml_lifetimes *lifetimes);
