@@ -27,7 +27,7 @@ def build(folder, name, *flags):
         pytest.skip(f"no headers of this Python in {include}")
     product = "codes frames frames_check frames_public"
     core = "stack_cache stacks stacks_objects stacks_resolve origins linetable region thread_number base"
-    core += " recording recording_validate events event_column interner"
+    core += " recording recording_validate events event_column event_slab interner"
     library = folder / f"{name}.so"
     subprocess.run(
         [
