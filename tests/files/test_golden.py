@@ -231,14 +231,19 @@ def test_which_stacks_were_wanted(tmp_path, number, lines):
     assert [frames[0]["line"] if frames else 0 for frames in found] == lines
 
 
+TWO_STACKS = [
+    by_hand.string(1, "train"),
+    by_hand.string(2, "train.py"),
+    by_hand.code(1, 1, 2, 10),
+    by_hand.stack(1, 0, 1, 11),
+    by_hand.stack(2, 0, 1, 12),
+]
+
+
 def test_a_chunk_goes_on_from_a_state(tmp_path):
     """Its events say that all is as before."""
     lane = [
-        by_hand.string(1, "train"),
-        by_hand.string(2, "train.py"),
-        by_hand.code(1, 1, 2, 10),
-        by_hand.stack(1, 0, 1, 11),
-        by_hand.stack(2, 0, 1, 12),
+        *TWO_STACKS,
         by_hand.state(
             time=5000, addr=HELD + MIB, size=MIB, stack=(2, 1), block=MIB,
             flags=(32, 32 | 1), thread=3, action=9,
@@ -272,13 +277,6 @@ def test_a_chunk_goes_on_from_a_state(tmp_path):
 
 def kept():
     """A file that dropped its first ten events, and its first two steps, at start 2."""
-    definitions = [
-        by_hand.string(1, "train"),
-        by_hand.string(2, "train.py"),
-        by_hand.code(1, 1, 2, 10),
-        by_hand.stack(1, 0, 1, 11),
-        by_hand.stack(2, 0, 1, 12),
-    ]
     memory = [
         by_hand.clock(0, 10**18),
         by_hand.clock(10**6, 10**18 + 10**6),
@@ -304,7 +302,7 @@ def kept():
             by_hand.chunk(2, 0, other, before=1),
             by_hand.chunk(3, 0, [by_hand.trim(1, 7, 0)], before=1),
             by_hand.chunk(1, 0, [by_hand.note(0, 5, [1])] * 6),
-            by_hand.chunk(2, 0, definitions, before=2),
+            by_hand.chunk(2, 0, TWO_STACKS, before=2),
             by_hand.chunk(3, 0, memory, before=2),
             by_hand.chunk(0, 0, lane, index=1, before=10),
             by_hand.chunk(1, 0, [by_hand.note(0, 11_000, [2])], index=1, before=6),

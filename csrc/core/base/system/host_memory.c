@@ -1,16 +1,15 @@
 /* Asks the kernel how much memory is left.  See host_memory.h. */
-#define _GNU_SOURCE 1 /* O_CLOEXEC */
+#define _GNU_SOURCE 1 /* strtok_r, PATH_MAX */
 
 #include "base/system/host_memory.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "base/system/infile.h"
 
 /* The kernel's longest file here, memory.stat, has some 2 KiB. */
 #define TEXT_BYTES 8192
@@ -21,28 +20,6 @@ smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The text of the file at PATH, cut to TEXT_BYTES with a NUL.  False: there is none. */
-static bool
-read_text(const char *path, char text[TEXT_BYTES])
-{
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) {
-        return false;
-    }
-    size_t length = 0;
-    ssize_t got = 1;
-    while (got != 0 && length < TEXT_BYTES - 1) {
-        got = read(file, text + length, TEXT_BYTES - 1 - length);
-        if (got < 0 && errno != EINTR) {
-            break;
-        }
-        length += got > 0 ? (size_t)got : 0;
-    }
-    close(file);
-    text[length] = '\0';
-    return got >= 0;
-}
-
 /* The number in TEXT after NAME, which begins a line; OTHERWISE: there is none. */
 static uint64_t
 entry(const char *text, const char *name, uint64_t otherwise)
@@ -50,11 +27,10 @@ entry(const char *text, const char *name, uint64_t otherwise)
     size_t length = strlen(name);
     for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
         line += *line == '\n';
-        char *end;
-        uint64_t number =
-            strtoull(line + length * (strncmp(line, name, length) == 0), &end, 10);
-        if (strncmp(line, name, length) == 0 && end != line + length) {
-            return number;
+        if (strncmp(line, name, length) == 0) {
+            char *end;
+            uint64_t number = strtoull(line + length, &end, 10);
+            return end != line + length ? number : otherwise;
         }
     }
     return otherwise;
@@ -65,16 +41,15 @@ static uint64_t
 number_in(const char *path)
 {
     char text[TEXT_BYTES];
-    return read_text(path, text) ? entry(text, "", UINT64_MAX) : UINT64_MAX;
+    ml_infile_text(path, text, sizeof(text));
+    return entry(text, "", UINT64_MAX);
 }
 
 static uint64_t
 system_left(void)
 {
     char text[TEXT_BYTES];
-    if (!read_text("/proc/meminfo", text)) {
-        return UINT64_MAX;
-    }
+    ml_infile_text("/proc/meminfo", text, sizeof(text));
     uint64_t kib = entry(text, "MemAvailable:", UINT64_MAX);
     return kib == UINT64_MAX ? UINT64_MAX : (kib + entry(text, "SwapFree:", 0)) * 1024;
 }
@@ -119,10 +94,9 @@ left_in(const naming *names, const char *group)
     if (most == UINT64_MAX || used == UINT64_MAX) {
         return UINT64_MAX;
     }
-    uint64_t cached = 0;
-    if (read_text(file_of(names, group, "memory.stat", path), text)) {
-        cached = entry(text, names->cached[0], 0) + entry(text, names->cached[1], 0);
-    }
+    ml_infile_text(file_of(names, group, "memory.stat", path), text, sizeof(text));
+    uint64_t cached =
+        entry(text, names->cached[0], 0) + entry(text, names->cached[1], 0);
     uint64_t held = used - smaller(used, cached);
     return most > held ? most - held : UINT64_MAX;
 }
@@ -162,9 +136,7 @@ groups_left(void)
 {
     char text[TEXT_BYTES];
     uint64_t left = UINT64_MAX;
-    if (!read_text("/proc/self/cgroup", text)) {
-        return left;
-    }
+    ml_infile_text("/proc/self/cgroup", text, sizeof(text));
     char *rest = NULL;
     for (char *line = strtok_r(text, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {

@@ -53,3 +53,20 @@ ml_infile_read(int descriptor, uint64_t offset, void *to, size_t length)
     }
     return 0;
 }
+
+void
+ml_infile_text(const char *path, char *text, size_t bytes)
+{
+    int file = ml_infile_open(path);
+    size_t length = 0;
+    ssize_t got = file >= 0 ? 1 : 0;
+    while (got != 0 && length < bytes - 1) {
+        got = read(file, text + length, bytes - 1 - length);
+        if (got < 0 && errno != EINTR) {
+            break;
+        }
+        length += got > 0 ? (size_t)got : 0;
+    }
+    ml_infile_close(file);
+    text[length] = '\0';
+}

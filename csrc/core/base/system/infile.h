@@ -16,4 +16,8 @@ int ml_infile_bytes(int descriptor, uint64_t *bytes);
 /* All of LENGTH bytes from OFFSET on.  0 or ML_EIO. */
 int ml_infile_read(int descriptor, uint64_t offset, void *to, size_t length);
 
+/* The text of the small file at PATH, as the kernel's are, cut to BYTES with a NUL; empty if
+ * there is none. */
+void ml_infile_text(const char *path, char *text, size_t bytes);
+
 #endif

@@ -222,7 +222,7 @@ spill_realloc(void *pointer, size_t bytes)
         free(pointer);
         return NULL;
     }
-    void *table = bytes >= ML_SPILL_LEAST ? spill(bytes) : NULL;
+    void *table = spill(bytes);
     if (table == NULL) {
         return realloc(pointer, bytes);
     }
@@ -237,7 +237,7 @@ spill_realloc(void *pointer, size_t bytes)
 static void *
 spill_zeroed(size_t bytes)
 {
-    void *table = bytes >= ML_SPILL_LEAST ? spill(bytes) : NULL;
+    void *table = spill(bytes);
     return table != NULL ? table : calloc(1, bytes);
 }
 

@@ -1,25 +1,13 @@
 /* Reads facts about this process and its machine.  See this_process.h. */
-#define _GNU_SOURCE 1 /* gethostname, O_CLOEXEC */
+#define _GNU_SOURCE 1 /* gethostname */
 
 #include "base/system/this_process.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The text of the kernel's file at PATH, cut to BYTES with a NUL; empty if there is
- * none. */
-static void
-read_text(const char *path, char *text, size_t bytes)
-{
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = file >= 0 ? read(file, text, bytes - 1) : 0;
-    if (file >= 0) {
-        close(file);
-    }
-    text[length > 0 ? length : 0] = '\0';
-}
+#include "base/system/infile.h"
 
 int
 ml_this_process_id(void)
@@ -32,7 +20,7 @@ ml_this_process_resident(void)
 {
     /* Pages: of the whole program, resident, and more. */
     char text[128];
-    read_text("/proc/self/statm", text, sizeof(text));
+    ml_infile_text("/proc/self/statm", text, sizeof(text));
     long page = sysconf(_SC_PAGESIZE);
     char *second, *end;
     strtoull(text, &second, 10);
@@ -61,7 +49,7 @@ ml_this_process_boot(unsigned char boot[ML_BOOT_BYTES])
 {
     char text[64];
     unsigned count = 0;
-    read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+    ml_infile_text("/proc/sys/kernel/random/boot_id", text, sizeof(text));
     memset(boot, 0, ML_BOOT_BYTES);
     for (size_t i = 0; text[i] != '\0' && count < 2 * ML_BOOT_BYTES; i++) {
         int digit = digit_of(text[i]);
