@@ -257,7 +257,7 @@ class MemorySnapshot:
         max_file_bytes: int | None = None,
         keys: int = 0,
         place: tuple[int, int, int] | None = None,
-        uses: bool = False,
+        uses: int = 0,
         skipped: Sequence[str] = (),
         kept_steps: int = 0,
     ) -> None: ...
@@ -273,7 +273,7 @@ class MemorySnapshot:
         max_file_bytes: int | None = None,
         keys: int = 0,
         place: tuple[int, int, int] | None = None,
-        uses: bool = False,
+        uses: int = 0,
         skipped: Sequence[str] = (),
         kept_steps: int = 0,
     ) -> None: ...

@@ -58,9 +58,18 @@ def add_recording(command):
     )
     command.add_argument(
         "--uses",
-        action="store_true",
+        action="store_const",
+        const=1,
+        default=0,
         help="record when each block was last used, for memlab explain and tune; costs "
         "some microseconds an operator",
+    )
+    command.add_argument(
+        "--uses-every",
+        type=kinds.count,
+        metavar="N",
+        dest="uses",
+        help="the same in one step of N, at an Nth of the cost, for a long run",
     )
     command.add_argument(
         "--no-source",

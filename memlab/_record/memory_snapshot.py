@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _MOST_BYTES = 2**64 - 1
+_MOST_STEPS = 2**31
 
 
 def _place():
@@ -127,7 +128,9 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
         the newest half or more.  In steps the limit is 16 GiB, and at least so many of the newest
         steps stay as half of it holds.  GPU recordings only.
     uses: whether to record when a torch operator last used each block on the GPU, for
-        `memlab explain` and `memlab tune`.  It costs some microseconds an operator.
+        `memlab explain` and `memlab tune`.  It costs some microseconds an operator.  A number
+        N above 1 follows the first four steps, then three in a row of each 3 N: an Nth of
+        the cost.  explain then infers what happens in the others.
     source_lines: whether to keep the text of the code lines that stacks name, so that a
         report shows them on any machine.  The text is read when the recording is, and for
         a file now and then after an optimizer step.
@@ -158,7 +161,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
         file: _Path | None = None,
         max_file_bytes: int | None = None,
         keep_last: str | None = None,
-        uses: bool = False,
+        uses: bool | int = False,
         source_lines: bool = True,
     ) -> None:
         if stacks not in ("python", "all"):
@@ -169,6 +172,8 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
             sources.check(source)
         check_count(max_entries, 1, "max_entries")
         check_count(skip_batches, 0, "skip_batches")
+        if not isinstance(uses, bool):
+            check_count(uses, 0, "uses")
         kept_steps, max_file_bytes = _checked_limits(max_file_bytes, keep_last, file)
         folder = names.check_template(folder, "folder")
         filename = names.check_template(filename, "filename")
@@ -192,7 +197,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
             "file": None if file is None else os.fspath(file),
             "max_file_bytes": max_file_bytes,
             "kept_steps": kept_steps,
-            "uses": bool(uses),
+            "uses": min(int(uses), _MOST_STEPS),
         }
         self._file = self._options["file"]
         self._source = source

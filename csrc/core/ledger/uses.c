@@ -37,6 +37,8 @@ ml_uses_clear(ml_uses *uses)
     }
     atomic_store(&uses->inner_count, 0);
     atomic_store(&uses->all, 0);
+    atomic_store(&uses->known_from, 0);
+    atomic_store(&uses->turn_count, 0);
     atomic_store(&uses->blind, false);
     atomic_store(&uses->lost, 0);
 }
@@ -80,7 +82,7 @@ raise_to(_Atomic uint64_t *place, uint64_t value)
 }
 
 void
-ml_uses_begin(ml_uses *uses, uint64_t addr)
+ml_uses_begin(ml_uses *uses, uint64_t addr, uint64_t position)
 {
     ml_use_slot *free;
     ml_use_slot *slot = find_use(uses, addr, &free);
@@ -89,7 +91,10 @@ ml_uses_begin(ml_uses *uses, uint64_t addr)
         atomic_fetch_add_explicit(&uses->lost, 1, memory_order_relaxed);
         return;
     }
-    atomic_store_explicit(&slot->last, 0, memory_order_relaxed);
+    /* Between turns it may be used unseen from now on. */
+    bool unseen =
+        atomic_load_explicit(&uses->known_from, memory_order_relaxed) == UINT64_MAX;
+    atomic_store_explicit(&slot->last, unseen ? position + 1 : 0, memory_order_relaxed);
     atomic_store_explicit(&slot->addr, addr, memory_order_release);
 }
 
@@ -114,6 +119,20 @@ last_inside(const ml_uses *uses, uint64_t addr, uint64_t bytes)
     return last;
 }
 
+/* The begin of the first turn after LAST among those that are remembered and have ended,
+ * plus 1; ML_USE_UNKNOWN: none has. */
+static uint64_t
+turn_after(const ml_uses *uses, uint64_t last)
+{
+    uint64_t count = atomic_load(&uses->turn_count);
+    uint64_t first = count > ML_USES_TURNS ? count - ML_USES_TURNS : 0;
+    size_t at;
+    ML_SEARCH(at, count - first,
+              atomic_load(&uses->turns[(first + at) % ML_USES_TURNS]) <= last);
+    return first + at < count ? atomic_load(&uses->turns[(first + at) % ML_USES_TURNS])
+                              : ML_USE_UNKNOWN;
+}
+
 static uint64_t
 last_of(const ml_uses *uses, const ml_use_slot *slot, uint64_t addr, uint64_t bytes)
 {
@@ -122,12 +141,18 @@ last_of(const ml_uses *uses, const ml_use_slot *slot, uint64_t addr, uint64_t by
     if (last == 0 || atomic_load_explicit(&uses->blind, memory_order_relaxed)) {
         return ML_USE_UNKNOWN;
     }
-    uint64_t all = atomic_load_explicit(&uses->all, memory_order_relaxed);
-    last = all > last ? all : last;
     if (atomic_load(&uses->inner_count) != 0) {
         uint64_t inside = last_inside(uses, addr, bytes);
         last = inside > last ? inside : last;
     }
+    if (last <= atomic_load_explicit(&uses->known_from, memory_order_relaxed)) {
+        last = turn_after(uses, last);
+    }
+    if (last == ML_USE_UNKNOWN) {
+        return ML_USE_UNKNOWN;
+    }
+    uint64_t all = atomic_load_explicit(&uses->all, memory_order_relaxed);
+    last = all > last ? all : last;
     return last - 1;
 }
 
@@ -209,6 +234,21 @@ void
 ml_uses_blind(ml_uses *uses)
 {
     atomic_store_explicit(&uses->blind, true, memory_order_relaxed);
+}
+
+void
+ml_uses_resume(ml_uses *uses, uint64_t position)
+{
+    atomic_store_explicit(&uses->known_from, position + 1, memory_order_relaxed);
+}
+
+void
+ml_uses_pause(ml_uses *uses)
+{
+    uint64_t count = atomic_load(&uses->turn_count);
+    atomic_store(&uses->turns[count % ML_USES_TURNS], atomic_load(&uses->known_from));
+    atomic_store(&uses->turn_count, count + 1);
+    atomic_store(&uses->known_from, UINT64_MAX);
 }
 
 /* Blocks' sizes are unknown here: an inner use may be inside any of them. */

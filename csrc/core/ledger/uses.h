@@ -21,6 +21,8 @@
 /* Addresses of tensors within blocks that do not come from the allocator, for example
  * by DLPack. */
 #define ML_USES_INNER 64
+/* Turns that are remembered. */
+#define ML_USES_TURNS 256
 
 typedef struct ml_use_slot {
     _Atomic uint64_t addr; /* of a block; 0: never used; 1: its block is gone */
@@ -35,6 +37,11 @@ typedef struct ml_uses {
     _Atomic uint32_t inner_count;
     /* Up to this position any block may have been used. */
     _Atomic uint64_t all;
+    /* The begin of the turn, plus 1; UINT64_MAX: uses are not followed now. */
+    _Atomic uint64_t known_from;
+    /* The begins, plus 1, of the newest turns that have ended, in a ring. */
+    _Atomic uint64_t turns[ML_USES_TURNS];
+    _Atomic uint64_t turn_count;
     _Atomic bool blind;    /* some uses are unseen: nothing is known any more */
     _Atomic uint64_t lost; /* blocks without a slot */
 } ml_uses;
@@ -45,8 +52,8 @@ void ml_uses_fini(ml_uses *uses); /* accepts an all-zero one */
 /* Clears all uses; a late mark is harmless. */
 void ml_uses_clear(ml_uses *uses);
 
-/* Hot path: a block comes.  It has no use yet. */
-void ml_uses_begin(ml_uses *uses, uint64_t addr);
+/* Hot path: a block comes, by the event at POSITION.  It has no use yet. */
+void ml_uses_begin(ml_uses *uses, uint64_t addr, uint64_t position);
 /* Hot path: the block at ADDR of BYTES goes.  Returns its last use, or
  * ML_USE_UNKNOWN. */
 uint64_t ml_uses_end(ml_uses *uses, uint64_t addr, uint64_t bytes);
@@ -57,6 +64,12 @@ void ml_uses_mark(ml_uses *uses, uint64_t addr, uint64_t position, bool inner);
 void ml_uses_mark_all(ml_uses *uses, uint64_t position);
 /* From here on memory is used unseen. */
 void ml_uses_blind(ml_uses *uses);
+
+/* Turns: uses are followed from POSITION on, and until the pause.  A block that was not
+ * used since the turn began, but may have been before, has a last use if a whole turn
+ * without any has passed: the begin of that turn, which is never too early. */
+void ml_uses_resume(ml_uses *uses, uint64_t position);
+void ml_uses_pause(ml_uses *uses);
 
 /* A non-zero return stops. */
 typedef int (*ml_use_visitor)(void *context, uint64_t addr, uint64_t position);

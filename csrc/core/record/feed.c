@@ -191,7 +191,7 @@ follow_uses(ml_feed *feed, ml_device_log *log, ml_event *record)
         ml_uses_blind(uses);
     }
     if (record->action == ML_ACTION_ALLOC) {
-        ml_uses_begin(uses, record->addr);
+        ml_uses_begin(uses, record->addr, ml_lane_end(&log->lane));
     }
     else if (record->action == ML_ACTION_FREE_REQUESTED) {
         uint64_t last = ml_uses_end(uses, record->addr, record->block_bytes);

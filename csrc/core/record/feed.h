@@ -16,6 +16,7 @@
 #include "memlab.h"
 #include "record/lane.h"
 #include "record/recorder.h"
+#include "record/use_turns.h"
 #include "stacks/stacks.h"
 
 /* Recordings under way at once. */
@@ -86,6 +87,7 @@ struct ml_feed {
     _Atomic unsigned windows;  /* bit i: window_peak[i] is in use */
     _Atomic bool metering;     /* the meters follow the events */
     _Atomic bool using;        /* the last uses of blocks are kept; ordered sources */
+    ml_use_turns use_turns;    /* the steps in which they are followed */
     ml_device_log *logs;       /* owned; ML_DEVICE_MAX of an ordered source */
     ml_thread_log *threads;    /* owned; ML_FEED_LANES of an unordered source */
     _Atomic(ml_meter *) meter; /* of an unordered source; owned; NULL until wanted */

@@ -23,52 +23,25 @@ capture_wanted(const ml_window_options *options)
     return options->native && wanted != 0 ? wanted | ML_CAPTURE_NATIVE : wanted;
 }
 
-/* Tables are never freed: a late use may still write to them.  Without memory for its
- * table, a device has no last uses. */
-static void
-follow_uses(ml_feed *feed, bool wanted)
-{
-    const ml_source *source = feed->source;
-    if (feed->logs == NULL || source->watch_uses == NULL ||
-        atomic_load(&feed->using) == wanted) {
-        return;
-    }
-    int devices = wanted ? source->device_count(source->self) : ML_DEVICE_MAX;
-    for (int i = 0; i < devices && i < ML_DEVICE_MAX; i++) {
-        ml_uses *uses = atomic_load(&feed->logs[i].uses);
-        if (uses != NULL) {
-            ml_uses_clear(uses);
-        }
-        else if (wanted && (uses = ml_alloc_zeroed(1, sizeof(*uses))) != NULL) {
-            if (ml_uses_init(uses) < 0) {
-                ml_free(uses);
-                uses = NULL;
-            }
-            atomic_store(&feed->logs[i].uses, uses);
-        }
-    }
-    atomic_store(&feed->using, wanted);
-    source->watch_uses(source->self, wanted);
-}
-
 static unsigned
 update_feed(ml_feed *feed)
 {
-    unsigned capture = 0, windows = 0;
-    bool metering = false, using = false;
+    unsigned capture = 0, windows = 0, uses = 0;
+    bool metering = false;
     for (unsigned i = 0; i < ML_WINDOW_MAX; i++) {
         const ml_window *window = ml_registered.windows[i];
         if (window != NULL && window->feed == feed && window->listening) {
             capture |= capture_wanted(&window->options);
             windows |= 1u << i;
             metering = metering || window->options.meter;
-            using = using || window->options.uses;
+            unsigned wanted = window->options.uses;
+            uses = uses == 0 || (wanted != 0 && wanted < uses) ? wanted : uses;
         }
     }
     atomic_store(&feed->capture, capture);
     atomic_store(&feed->metering, metering);
     atomic_store(&feed->windows, windows);
-    follow_uses(feed, using);
+    ml_use_turns_set(feed, uses);
     return windows;
 }
 
@@ -159,7 +132,7 @@ tell_uses(ml_window *window)
 {
     ml_feed *feed = window->feed;
     bool wanted =
-        window->options.uses && feed->logs != NULL && atomic_load(&window->begun);
+        window->options.uses != 0 && feed->logs != NULL && atomic_load(&window->begun);
     for (int i = 0; wanted && i < ML_DEVICE_MAX; i++) {
         const ml_uses *uses = atomic_load(&feed->logs[i].uses);
         if (uses != NULL && ml_window_wants(window, i)) {
@@ -244,7 +217,7 @@ open_file(ml_window *window, const ml_window_options *options)
         .kept_steps = options->kept_steps,
         .device = options->device,
         .keys = options->keys,
-        .uses = options->uses && window->feed->logs != NULL,
+        .uses = window->feed->logs != NULL ? options->uses : 0,
         .wanted = {options->context, options->native},
         .place = options->place,
         .warn = options->warn,

@@ -34,9 +34,11 @@ typedef struct ml_window_options {
     enum ml_context context;
     bool native;      /* C++ frames too: takes locks and memory in the callback */
     bool keep_events; /* false: only the state of live memory ("state") */
-    bool uses;        /* last uses of blocks; costs a part of every operator */
-    bool meter;       /* the devices' meters follow the events: ml_recorder_meter */
-    int device;       /* -1: all */
+    /* Last uses of blocks, in one step of so many (use_turns.h); 0: none.  Costs a part of
+     * every operator. */
+    unsigned uses;
+    bool meter; /* the devices' meters follow the events: ml_recorder_meter */
+    int device; /* -1: all */
     /* The .mlab file that also gets the whole recording; NULL: none. */
     const char *file;    /* borrowed for the call */
     uint64_t file_bytes; /* its size limit; UINT64_MAX: none */

@@ -242,7 +242,8 @@ freeze_arrive(ml_feed_walk *base, int device)
     ml_window_copy_counts(window, device, trace);
     trace->peak = log->window_peak[window->slot];
     walk->visiting = device;
-    walk->uses = window->options.uses ? atomic_load(&log->uses) : NULL;
+    walk->uses = window->options.uses != 0 ? atomic_load(&log->uses) : NULL;
+    trace->uses_sampled = window->options.uses > 1;
     walk->uses_from = window->marks[device] + trace->overwritten_events;
     walk->use_capacity = 0;
     walk->begin =
@@ -374,7 +375,7 @@ dress_events(freeze_walk *walk, ml_device_trace *trace, int device)
         while (phase > 0 && window->phases[phase].position[device] > position) {
             phase--;
         }
-        event->unused = window->options.uses ? event->unused : 0;
+        event->unused = window->options.uses != 0 ? event->unused : 0;
         ml_wanted_event(&window->phases[phase].wanted, ml_recorder_stacks(),
                         &trace->events, i, event,
                         window->feed->source->ordered ? &call : NULL);

@@ -233,6 +233,7 @@ typedef struct ml_device_trace {
     ml_totals peak;
     ml_use *uses; /* by address; of blocks live at the end, as far as known */
     size_t use_count;
+    bool uses_sampled; /* uses were followed in some steps only */
     /* in its process; differs from the index only in a merged recording */
     uint32_t number;
     /* Owned; by address: facts about blocks from before the first event, in recordings

@@ -5,6 +5,7 @@
 #include "core/gpu/gpu_account.h"
 #include "core/record/recorder.h"
 #include "core/record/sampler.h"
+#include "core/record/use_turns.h"
 
 /* Sources with real memory, of the process or a GPU; a script's is neither. */
 static const char *const sampled_sources[] = {"cuda", "cpu"};
@@ -126,11 +127,18 @@ sample_all(void (*sample)(const ml_source *source))
     Py_END_ALLOW_THREADS
 }
 
+static void
+end_step(const ml_source *source)
+{
+    ml_sampler_step(source);
+    ml_use_turns_step(source);
+}
+
 void
-ml_py_sample_step(void)
+ml_py_end_step(void)
 {
     if (ml_recorder_noting()) {
-        sample_all(ml_sampler_step);
+        sample_all(end_step);
     }
 }
 

@@ -179,6 +179,6 @@ ml_py_note_step(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     ml_note note = {.kind = ML_NOTE_STEP, .device = -1};
     ml_recorder_note(NULL, &note, NULL, 0);
-    ml_py_sample_step();
+    ml_py_end_step();
     Py_RETURN_NONE;
 }

@@ -156,14 +156,14 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
                                "kept_steps", NULL};
     PyObject *max_entries, *context, *file = Py_None, *max_file_bytes = Py_None;
     PyObject *place = Py_None, *skipped = NULL, *kept_steps = NULL;
-    int native, events, uses = 0;
+    int native, events;
     unsigned int keys = 0;
     *options = (ml_window_options){0};
     *path = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, keywords, source,
                                      &max_entries, &context, &native, &events,
                                      &options->device, &file, &max_file_bytes, &keys,
-                                     &place, &uses, &skipped, &kept_steps) ||
+                                     &place, &options->uses, &skipped, &kept_steps) ||
         ml_py_actions(skipped, &options->skipped) < 0 ||
         parse_place(place, &options->place) < 0 ||
         parse_file(file, max_file_bytes, kept_steps, path, options) < 0) {
@@ -182,7 +182,6 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
     }
     options->max_entries = overflow > 0 ? INT64_MAX : (uint64_t)entries;
     options->native = native != 0;
-    options->uses = uses != 0;
     options->keep_events = events != 0;
     return parse_context(context, &options->context);
 }
@@ -190,13 +189,14 @@ parse_options(PyObject *args, PyObject *kwargs, const char *format, const char *
 PyDoc_STRVAR(
     begin_doc,
     "_begin($self, source, max_entries, context, native, events, device, file=None,\n"
-    "       max_file_bytes=None, keys=0, place=None, uses=False, skipped=(),\n"
+    "       max_file_bytes=None, keys=0, place=None, uses=0, skipped=(),\n"
     "       kept_steps=0)\n--\n\n"
     "Begins to record. device is an index, or -1 for all; max_entries counts events a\n"
     "device; context None, 'state', 'alloc' or 'all'. file is a path that is written\n"
-    "meanwhile, up to max_file_bytes; place (world_size, rank, local_rank); uses: "
-    "whether\n"
-    "the last use of each block is kept; skipped: actions whose events do not count\n"
+    "meanwhile, up to max_file_bytes; place (world_size, rank, local_rank); uses: in "
+    "one of\n"
+    "how many steps last uses are followed, 0 none; skipped: actions whose events do "
+    "not count\n"
     "in max_entries; kept_steps: 0, or the newest steps that stay when the first part "
     "of\n"
     "the file is dropped at its limit. Raises memlab.Error naming the cause, "
@@ -211,7 +211,7 @@ snapshot_begin(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi|OOIOpOO:_begin", &name, &options, &path) <
+    if (parse_options(args, kwargs, "sOOppi|OOIOIOO:_begin", &name, &options, &path) <
         0) {
         Py_XDECREF(path);
         return NULL;
@@ -257,7 +257,7 @@ PyDoc_STRVAR(
     configure_doc,
     "_configure($self, source, max_entries, context, native, events, device, "
     "file=None,\n"
-    "           max_file_bytes=None, keys=0, place=None, uses=False, "
+    "           max_file_bytes=None, keys=0, place=None, uses=0, "
     "skipped=(),\n"
     "           kept_steps=0)\n--\n\n"
     "Changes what is recorded from here on; what was recorded stays. Raises as _begin "
@@ -269,7 +269,7 @@ snapshot_configure(PyObject *op, PyObject *args, PyObject *kwargs)
     const char *name;
     ml_window_options options;
     PyObject *path;
-    if (parse_options(args, kwargs, "sOOppi|OOIOpOO:_configure", &name, &options,
+    if (parse_options(args, kwargs, "sOOppi|OOIOIOO:_configure", &name, &options,
                       &path) < 0) {
         Py_XDECREF(path);
         return NULL;

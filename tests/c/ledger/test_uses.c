@@ -30,7 +30,7 @@ static void
 test_a_block_without_a_use_is_not_known(void)
 {
     fresh();
-    ml_uses_begin(&uses, A);
+    ml_uses_begin(&uses, A, 0);
     CHECK_UINT(ml_uses_look(&uses, A, 512), ML_USE_UNKNOWN);
     CHECK_UINT(ml_uses_end(&uses, A, 512), ML_USE_UNKNOWN);
     CHECK_UINT(ml_uses_end(&uses, B, 512), ML_USE_UNKNOWN);
@@ -40,8 +40,8 @@ static void
 test_the_latest_use_counts(void)
 {
     fresh();
-    ml_uses_begin(&uses, A);
-    ml_uses_begin(&uses, B);
+    ml_uses_begin(&uses, A, 0);
+    ml_uses_begin(&uses, B, 0);
     ml_uses_mark(&uses, A, 0, false);
     CHECK_UINT(ml_uses_look(&uses, A, 512), 0);
     ml_uses_mark(&uses, A, 7, false);
@@ -56,14 +56,14 @@ static void
 test_the_next_block_at_an_address_begins_anew(void)
 {
     fresh();
-    ml_uses_begin(&uses, A);
+    ml_uses_begin(&uses, A, 0);
     ml_uses_mark(&uses, A, 7, false);
-    ml_uses_begin(&uses, A); /* its free was not seen */
+    ml_uses_begin(&uses, A, 0); /* its free was not seen */
     CHECK_UINT(ml_uses_look(&uses, A, 512), ML_USE_UNKNOWN);
     ml_uses_mark(&uses, A, 9, false);
     CHECK_UINT(ml_uses_end(&uses, A, 512), 9);
     ml_uses_mark(&uses, A, 11, false); /* late: there is no block */
-    ml_uses_begin(&uses, A);
+    ml_uses_begin(&uses, A, 0);
     CHECK_UINT(ml_uses_end(&uses, A, 512), ML_USE_UNKNOWN);
 }
 
@@ -71,8 +71,8 @@ static void
 test_a_use_within_a_block_is_the_blocks(void)
 {
     fresh();
-    ml_uses_begin(&uses, A);
-    ml_uses_begin(&uses, A + MIB);
+    ml_uses_begin(&uses, A, 0);
+    ml_uses_begin(&uses, A + MIB, 0);
     ml_uses_mark(&uses, A, 3, false);
     ml_uses_mark(&uses, A + MIB, 4, false);
     ml_uses_mark(&uses, A + 512, 9, true);
@@ -81,7 +81,7 @@ test_a_use_within_a_block_is_the_blocks(void)
     CHECK_UINT(ml_uses_look(&uses, A, 512), 3);
     CHECK_UINT(ml_uses_end(&uses, A + MIB, MIB), 6);
     CHECK_UINT(ml_uses_end(&uses, A, MIB), 9);
-    ml_uses_begin(&uses, A);
+    ml_uses_begin(&uses, A, 0);
     ml_uses_mark(&uses, A, 10, false);
     CHECK_UINT(ml_uses_end(&uses, A, MIB), 10);
     CHECK_UINT(atomic_load(&uses.inner_count), 0);
@@ -91,7 +91,7 @@ static void
 test_inner_uses_that_find_no_place_are_anybodys(void)
 {
     fresh();
-    ml_uses_begin(&uses, A);
+    ml_uses_begin(&uses, A, 0);
     ml_uses_mark(&uses, A, 3, false);
     for (unsigned i = 0; i <= ML_USES_INNER; i++) {
         CHECK_UINT(ml_uses_look(&uses, A, 512), 3);
@@ -106,8 +106,8 @@ static void
 test_any_block_may_have_been_used(void)
 {
     fresh();
-    ml_uses_begin(&uses, A);
-    ml_uses_begin(&uses, B);
+    ml_uses_begin(&uses, A, 0);
+    ml_uses_begin(&uses, B, 0);
     ml_uses_mark(&uses, A, 3, false);
     ml_uses_mark_all(&uses, 8);
     CHECK_UINT(ml_uses_look(&uses, A, 512), 8);
@@ -116,7 +116,7 @@ test_any_block_may_have_been_used(void)
     ml_uses_blind(&uses);
     CHECK_UINT(ml_uses_look(&uses, A, 512), ML_USE_UNKNOWN);
     fresh();
-    ml_uses_begin(&uses, A);
+    ml_uses_begin(&uses, A, 0);
     ml_uses_mark(&uses, A, 3, false);
     CHECK_UINT(ml_uses_end(&uses, A, 512), 3);
 }
@@ -129,7 +129,7 @@ test_a_full_table_knows_less_and_nothing_wrong(void)
     uint64_t known = 0;
     fresh();
     for (uint64_t i = 0; i < blocks; i++) {
-        ml_uses_begin(&uses, A + i * 512);
+        ml_uses_begin(&uses, A + i * 512, 0);
         ml_uses_mark(&uses, A + i * 512, i, false);
     }
     for (uint64_t i = 0; i < blocks; i++) {
@@ -140,7 +140,7 @@ test_a_full_table_knows_less_and_nothing_wrong(void)
     CHECK_UINT(known + atomic_load(&uses.lost), blocks);
     CHECK(known > blocks / 4);
     /* Places are used again. */
-    ml_uses_begin(&uses, A);
+    ml_uses_begin(&uses, A, 0);
     ml_uses_mark(&uses, A, 5, false);
     CHECK_UINT(ml_uses_end(&uses, A, 512), 5);
 }
@@ -172,9 +172,9 @@ static void
 test_visits_what_is_known(void)
 {
     fresh();
-    ml_uses_begin(&uses, A);
-    ml_uses_begin(&uses, B);
-    ml_uses_begin(&uses, B + 512);
+    ml_uses_begin(&uses, A, 0);
+    ml_uses_begin(&uses, B, 0);
+    ml_uses_begin(&uses, B + 512, 0);
     ml_uses_mark(&uses, A, 3, false);
     ml_uses_mark(&uses, B, 4, false);
     seen all = {0};
@@ -205,7 +205,7 @@ test_agrees_with_a_model(void)
         unsigned i = (unsigned)random_below(PLACES);
         uint64_t addr = A + i * UINT64_C(512);
         if (!model[i].live) {
-            ml_uses_begin(&uses, addr);
+            ml_uses_begin(&uses, addr, 0);
             model[i].live = true;
             model[i].last = ML_USE_UNKNOWN;
         }
@@ -235,12 +235,81 @@ mark_on(void *unused)
     return NULL;
 }
 
+static void
+test_between_turns_a_use_may_be_missed(void)
+{
+    fresh();
+    ml_uses_resume(&uses, 0);
+    ml_uses_begin(&uses, A, 1);
+    ml_uses_mark(&uses, A, 5, false);
+    CHECK_UINT(ml_uses_look(&uses, A, 512), 5);
+    ml_uses_pause(&uses);
+    CHECK_UINT(ml_uses_look(&uses, A, 512), ML_USE_UNKNOWN);
+    ml_uses_resume(&uses, 20);
+    /* In this turn it may still come. */
+    CHECK_UINT(ml_uses_look(&uses, A, 512), ML_USE_UNKNOWN);
+    ml_uses_mark(&uses, A, 25, false);
+    CHECK_UINT(ml_uses_look(&uses, A, 512), 25);
+    ml_uses_pause(&uses);
+    CHECK_UINT(ml_uses_end(&uses, A, 512), ML_USE_UNKNOWN);
+}
+
+static void
+test_a_whole_turn_without_a_use_bounds_it(void)
+{
+    fresh();
+    ml_uses_resume(&uses, 0);
+    ml_uses_begin(&uses, A, 1);
+    ml_uses_mark(&uses, A, 5, false);
+    ml_uses_pause(&uses);
+    ml_uses_begin(&uses, B, 10);
+    ml_uses_resume(&uses, 20);
+    ml_uses_mark(&uses, A + MIB, 20, false); /* nobody's */
+    ml_uses_begin(&uses, A + MIB, 21);
+    ml_uses_mark(&uses, A + MIB, 22, false);
+    ml_uses_pause(&uses);
+    ml_uses_resume(&uses, 40);
+    ml_uses_pause(&uses);
+    /* Between the turns both may have been used, up to the one that saw none. */
+    CHECK_UINT(ml_uses_look(&uses, A, 512), 20);
+    CHECK_UINT(ml_uses_look(&uses, B, 512), 20);
+    CHECK_UINT(ml_uses_look(&uses, A + MIB, 512), 40);
+}
+
+static void
+test_a_use_as_a_turn_begins_is_within_it(void)
+{
+    fresh();
+    ml_uses_resume(&uses, 0);
+    ml_uses_begin(&uses, A, 1);
+    ml_uses_pause(&uses);
+    ml_uses_resume(&uses, 20);
+    ml_uses_mark(&uses, A, 20, false);
+    ml_uses_pause(&uses);
+    CHECK_UINT(ml_uses_look(&uses, A, 512), ML_USE_UNKNOWN);
+}
+
+static void
+test_of_many_turns_the_newest_are_remembered(void)
+{
+    fresh();
+    ml_uses_resume(&uses, 0);
+    ml_uses_begin(&uses, A, 1);
+    ml_uses_mark(&uses, A, 2, false);
+    for (uint64_t turn = 1; turn <= ML_USES_TURNS + 10; turn++) {
+        ml_uses_pause(&uses);
+        ml_uses_resume(&uses, turn * 100);
+    }
+    /* Later than the true one, as the first ten after it are forgotten. */
+    CHECK_UINT(ml_uses_end(&uses, A, 512), 1000);
+}
+
 /* One thread uses a block while others come and go: no use that was told is missed. */
 static void
 test_marks_beside_the_callback(void)
 {
     fresh();
-    ml_uses_begin(&uses, A);
+    ml_uses_begin(&uses, A, 0);
     pthread_t thread;
     CHECK_INT(pthread_create(&thread, NULL, mark_on, NULL), 0);
     bool right = true;
@@ -248,7 +317,7 @@ test_marks_beside_the_callback(void)
         uint64_t least = atomic_load(&marked);
         uint64_t last = ml_uses_look(&uses, A, 512);
         right = right && (least == 0 || (last != ML_USE_UNKNOWN && last >= least));
-        ml_uses_begin(&uses, A + i % 1000 * 512 + 512);
+        ml_uses_begin(&uses, A + i % 1000 * 512 + 512, 0);
         ml_uses_end(&uses, A + i * 7 % 1000 * 512 + 512, 512);
     }
     pthread_join(thread, NULL);
@@ -271,6 +340,10 @@ main(void)
     RUN(test_a_full_table_knows_less_and_nothing_wrong);
     RUN(test_visits_what_is_known);
     RUN(test_agrees_with_a_model);
+    RUN(test_between_turns_a_use_may_be_missed);
+    RUN(test_a_whole_turn_without_a_use_bounds_it);
+    RUN(test_a_use_as_a_turn_begins_is_within_it);
+    RUN(test_of_many_turns_the_newest_are_remembered);
     RUN(test_marks_beside_the_callback);
     ml_uses_fini(&uses);
     return TEST_RESULT();

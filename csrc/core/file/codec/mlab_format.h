@@ -15,12 +15,12 @@
 #define ML_MLAB_VERSION 1u
 #define ML_MLAB_BYTE_ORDER UINT32_C(0x01020304)
 /* Bits of required: a reader that does not know one refuses the file.  Bits of
- * optional: a reader that does not know one loses only that feature.  None exist
- * yet. */
+ * optional: a reader that does not know one loses only that feature. */
 #define ML_MLAB_USES UINT64_C(1)   /* its events say how long blocks were not used */
 #define ML_MLAB_STATES UINT64_C(2) /* its chunks have states before their events */
 #define ML_MLAB_TRIMS UINT64_C(4)  /* its first part is dropped; see ml_mlab_trim */
 #define ML_MLAB_REQUIRED (ML_MLAB_USES | ML_MLAB_STATES | ML_MLAB_TRIMS)
+#define ML_MLAB_USES_SAMPLED UINT64_C(1) /* optional; in some steps only */
 /* A reader accepts chunk sizes that are a power of two between these; the header fits
  * into one chunk. */
 #define ML_MLAB_CHUNK_LEAST (UINT32_C(1) << 13)

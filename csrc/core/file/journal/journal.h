@@ -53,7 +53,7 @@ typedef struct ml_journal_options {
     uint64_t kept_steps;
     int device;       /* -1: all */
     uint32_t keys;    /* ML_KEY_* of the running torch */
-    bool uses;        /* last uses of blocks are wanted */
+    unsigned uses;    /* as in ml_window_options */
     ml_wanted wanted; /* of the stacks of its events, which may have more */
     ml_process_place place;
     /* Reports one sentence to people, from the journal's thread; NULL: nobody. */

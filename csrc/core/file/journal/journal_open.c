@@ -45,8 +45,9 @@ write_header(ml_journal *journal, const ml_journal_options *options)
     memcpy(header->magic, ML_MLAB_MAGIC, sizeof(header->magic));
     header->version = ML_MLAB_VERSION;
     header->byte_order = ML_MLAB_BYTE_ORDER;
-    header->required = ML_MLAB_STATES | (options->uses ? ML_MLAB_USES : 0) |
+    header->required = ML_MLAB_STATES | (options->uses != 0 ? ML_MLAB_USES : 0) |
                        (options->kept_steps != 0 ? ML_MLAB_TRIMS : 0);
+    header->optional = options->uses > 1 ? ML_MLAB_USES_SAMPLED : 0;
     header->chunk_bytes = journal->file.chunks.chunk_bytes;
     header->keys = options->keys;
     header->start_time = process.unix_ns;

@@ -80,8 +80,9 @@ typedef struct mlab_reader {
     ml_recording *recording; /* under construction; owned */
     ml_mlab_info *info;
     bool ordered;
-    bool tells_uses; /* its events have distances to last uses */
-    bool wants;      /* the recording wanted them */
+    bool tells_uses;   /* its events have distances to last uses */
+    bool uses_sampled; /* in some steps only */
+    bool wants;        /* the recording wanted them */
     ml_wanted wanted;
     ml_stacks *stacks;    /* owned: with the ids of the file */
     ml_interner interner; /* of the recording, for names */

@@ -101,6 +101,9 @@ mlab_finish_uses(mlab_reader *reader)
 {
     ml_recording *recording = reader->recording;
     size_t capacity[ML_DEVICE_MAX] = {0};
+    for (size_t i = 0; i < recording->device_count; i++) {
+        recording->devices[i].uses_sampled = reader->uses_sampled;
+    }
     if (reader->use_count == 0 || !reader->ordered) {
         return 0;
     }

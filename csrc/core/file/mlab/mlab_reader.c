@@ -103,6 +103,7 @@ mlab_take_header(mlab_reader *reader, const ml_mlab_header *header, uint64_t byt
     recording->keys = header->keys;
     reader->ordered = header->ordered != 0;
     reader->tells_uses = (header->required & ML_MLAB_USES) != 0;
+    reader->uses_sampled = (header->optional & ML_MLAB_USES_SAMPLED) != 0;
     reader->trims =
         (header->required & ML_MLAB_TRIMS) != 0 ? atomic_load(&header->trims) : 0;
     reader->wants = header->context > 0 && header->context <= 1 + ML_CONTEXT_ALL;

@@ -198,6 +198,12 @@ read_device_field(ml_snapshot_tables *tables, unsigned word, ml_value item,
         return 0;
     case ML_WORD_USES:
         return read_uses(tables, item, device);
+    case ML_WORD_USES_SAMPLED:
+        device->uses_sampled = item.bits != ML_VALUE_OF_FALSE.bits;
+        if (!ml_value_is(item, ML_VALUE_BOOL)) {
+            ml_snapshot_tables_lose(tables, what);
+        }
+        return 0;
     default:
         if (word < ML_EVENT_COLUMN_COUNT) {
             return read_event_column(tables, item, device, &ml_event_columns[word]);

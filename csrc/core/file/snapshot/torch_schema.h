@@ -71,6 +71,7 @@
     XX(FLAGS, "flags") \
     XX(BLOCK_BYTES, "block_bytes") \
     XX(USES, "uses") \
+    XX(USES_SAMPLED, "uses_sampled") \
     XX(MODULES, "modules") \
     XX(MODULE, "module") \
     XX(NOTES, "notes") \

@@ -343,6 +343,9 @@ ml_put_extras(ml_builder *to, const ml_recording *recording)
             }
         }
         put_uses(to, device);
+        if (device->uses_sampled) {
+            ml_put_bool(to, ML_WORD_USES_SAMPLED, true);
+        }
         to->close(to);
     }
     to->close(to);

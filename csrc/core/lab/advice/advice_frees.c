@@ -190,7 +190,7 @@ propose(const ml_advice_case *it, const group *of, ml_proposals *out)
     if (advice == NULL) {
         return ML_ENOMEM;
     }
-    advice->exact = true;
+    advice->exact = !it->trace->uses_sampled;
     advice->frame = of->first->frame;
     advice->bytes = of->bytes;
     advice->blocks = of->blocks;

@@ -239,6 +239,7 @@ propose(const graph_work *f, size_t demand, enum ml_advice_kind kind, uint32_t f
             return ML_ENOMEM;
         }
         *at = out->count - 1;
+        out->list[*at].exact = !f->it->trace->uses_sampled;
     }
     ml_advice *advice = &out->list[*at];
     if (frame != 0 && of->block_bytes > *largest) {

@@ -94,6 +94,9 @@ ml_whatif_freed_soon(const ml_whatif *whatif, uint64_t *peak)
     ml_trial_options options = whatif->options;
     ml_trial_result result;
     *peak = UINT64_MAX;
+    if (whatif->workload->trace->uses_sampled) {
+        return 0; /* a bound is no estimate */
+    }
     int error = ml_workload_copy(whatif->workload, &copy);
     if (error < 0) {
         return error;

@@ -500,9 +500,7 @@ ml_workload_new(const ml_recording *recording, size_t device, ml_workload **out)
     b.workload->original = true;
     int error = ml_analysis_of(recording, device, &b.analysis);
     error = error < 0 ? error : build(&b);
-    if (error == 0) {
-        ml_workload_take_uses(b.workload);
-    }
+    error = error < 0 ? error : ml_workload_take_uses(b.workload);
     if (error < 0) {
         ml_workload_free(b.workload);
         return error;

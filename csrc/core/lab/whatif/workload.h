@@ -27,8 +27,8 @@ typedef struct ml_demand {
     uint32_t freed;       /* event of FREE_REQUESTED; ML_NO_EVENT: never */
     uint32_t
         completed; /* event of FREE_COMPLETED; ML_NO_EVENT: never; not before freed */
-    /* Event before which its last operator had ended, so that it could have been freed.
-     * ML_NO_EVENT: unknown. */
+    /* Event before which its last operator had ended, so that it could have been freed;
+     * inferred if the trace's uses are sampled.  ML_NO_EVENT: unknown. */
     uint32_t last_used;
 } ml_demand;
 
@@ -119,8 +119,9 @@ void ml_workload_free(ml_workload *workload); /* takes NULL */
  * the number of such demands. */
 size_t ml_workload_free_at_last_use(ml_workload *workload);
 
-/* For ml_workload_new, after the demands are complete: sets their last_used. */
-void ml_workload_take_uses(ml_workload *workload);
+/* For ml_workload_new, after the demands are complete: sets their last_used.  0 or
+ * ML_ENOMEM. */
+int ml_workload_take_uses(ml_workload *workload);
 
 const char *ml_doubt_text(unsigned doubt); /* "" for an unknown one */
 
