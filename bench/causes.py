@@ -37,9 +37,12 @@ STEPS = ("example:1x128:float32", "example:8x512:bfloat16")
 # Steps of a recording before those that count: in these memlab samples memory, and a file gets
 # the program's code and its lines.  The next time is after step 8.
 FIRST, COUNTED = 4, 3
-# Each has all that the one before it has, but for the last, which is beside the file.
-LADDER = ("off", "events", "stacks", "hooks", "module calls", "tags", "step notes", "file", "uses")
-BASE = {"file": "step notes", "uses": "step notes"}
+# Each has all that the one before it has, but for those of uses, which are beside the file.
+LADDER = ("off", "events", "stacks", "hooks", "module calls", "tags", "step notes", "file", "uses",
+          "uses paused")
+BASE = {"file": "step notes", "uses": "step notes", "uses paused": "step notes"}
+# Uses are followed in one step of so many; then those that count are none of these.
+EVERY = 8
 CORES = ("base", "file", "gpu", "ledger", "record", "recording", "stacks")
 
 
@@ -70,6 +73,8 @@ def arguments(devices):
     parser.add_argument("--repeats", type=int, help="of each recorder (default: 31)")
     parser.add_argument("--step", action="append", metavar="MODEL:BATCHxLENGTH:PRECISION",
                         help=f"a step to measure; may be given again (default: {' '.join(STEPS)})")
+    parser.add_argument("--causes", metavar="NAME,...", type=lambda text: text.split(","),
+                        default=LADDER, help=f"of {', '.join(LADDER)}; off must be there")
     parser.add_argument("--quick", action="store_true", help="a small rehearsal")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -168,7 +173,7 @@ def recording(cause):
             max_entries=recorders.ENTRIES,
             context=None if cause == "events" else "all",
             file=os.path.join(folder, "recording.mlab") if cause == "file" else None,
-            uses=cause == "uses",
+            uses={"uses": 1, "uses paused": EVERY}.get(cause, 0),
         )
         if cause in OWNERS:
             snapshot._owners = OWNERS[cause](snapshot)
@@ -246,14 +251,18 @@ def step_causes(options, text):
 
     with memlab.MemorySnapshot():
         step().item()
-    names = LADDER
+    names = [cause for cause in LADDER if cause in options.causes]
     values = interleave(names, options.repeats, timed)
+    if {"uses", "uses paused"} <= values.keys():
+        values["uses of some"] = [
+            {figure: (row[figure] + (EVERY - 1) * paused[figure]) / EVERY for figure in row}
+            for row, paused in zip(values["uses"], values["uses paused"], strict=True)]
     result = {"step": text, "events": steps.events_of(step), **steps.host_and_gpu(step),
               "sample_ns": sample_ns(), "fault_ns": fault_ns(),
               "tags_ns": {cause: tags_ns(step, cause) for cause in ("step notes", "file")},
               "causes": {}}
-    for place, cause in enumerate(names):
-        base = values[BASE.get(cause, names[max(place - 1, 0)])]
+    for place, cause in enumerate(values):
+        base = values[BASE.get(cause, list(values)[max(place - 1, 0)])]
         row = result["causes"][cause] = {}
         for figure in values[cause][0]:
             mine = [value[figure] for value in values[cause]]

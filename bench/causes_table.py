@@ -10,7 +10,10 @@ WHAT = {
     "step notes": "the step's end is noted (samples: below)",
     "file": "the same bytes to the file",
     "uses": "last uses, without the file",
+    "uses paused": "last uses in one step of eight, and not in these",
 }
+IN_ALL = {"step notes": "in memory", "file": "with a file", "uses": "with uses",
+          "uses of some": "of 1 step in 8"}
 
 
 def show(results):
@@ -61,16 +64,18 @@ def show_step(figures, warm):
     print(f"  {'':13}{'us a step, wall':>24}{'of it':>8}{'us, processor':>24}{'of it':>8}"
           f"{'ns an event':>12}{'faults':>8}")
     for cause, row in causes.items():
-        if cause != "off":
+        if cause not in ("off", "uses of some"):
             line(cause, row, "added", off, events)
     print("  in all, over off:")
-    for cause, name in (("step notes", "in memory"), ("file", "with a file"), ("uses", "with uses")):
-        line(name, causes[cause], "over_off", off, events)
+    for cause, name in IN_ALL.items():
+        if cause in causes:
+            line(name, causes[cause], "over_off", off, events)
     for cause, text in WHAT.items():
         print(f"    {cause:13} {text}")
-    first = {c: causes[c]["first_ns_over_off"] for c in ("step notes", "file")}
-    print(f"  Once, in a recording's first 4 steps: {ms(first['step notes'])} ms in memory, "
-          f"{ms(first['file'])} ms with a file.")
+    if {"step notes", "file"} <= causes.keys():
+        first = {c: causes[c]["first_ns_over_off"] for c in ("step notes", "file")}
+        print(f"  Once, in a recording's first 4 steps: {ms(first['step notes'])} ms in memory, "
+              f"{ms(first['file'])} ms with a file.")
     sample = figures["sample_ns"]
     share = sample / max(250e6, 1000 * sample)
     print(f"  A sample of the host's and the GPU's memory: {sample / 1e3:.0f} us, at most "
@@ -89,7 +94,7 @@ def show_step(figures, warm):
     for name in columns[0]:
         cells = [ns(column[name]) for column in columns]
         print(f"  {name:13}{cells[0]:>20}{cells[1]:>22}{cells[2]:>22}")
-    if warm is not None:
+    if warm is not None and "events" in causes:
         here = causes["events"]["processor_ns_added"]
         low, high = (bound / events for bound in here["interval_95"])
         print(f"  An event without its stack costs {here['median'] / events:.0f} [{low:.0f}.."
