@@ -70,6 +70,10 @@ is_up_to(const ml_set_key *a, const ml_set_key *b)
 static inline size_t
 find_stream(const ml_set *set, uint64_t stream)
 {
+    /* Most sets have one. */
+    if (set->count == 1) {
+        return (size_t)(set->streams[0].stream < stream);
+    }
     size_t found;
     ML_SEARCH(found, set->count, set->streams[found].stream < stream);
     return found;
@@ -141,19 +145,27 @@ find_branch(const ml_set_class *of, const ml_set_key *key)
 
 #define FEW_KEYS 4
 
-/* The first of the keys of a leaf, also of its empty places, that is not below WANTED. */
+/* The first of the keys of LEAF that is not before KEY, or, if AFTER, that is after KEY. */
 static inline size_t
-find_key(const ml_set_key *keys, wide wanted)
+find_key(const ml_set_leaf *leaf, const ml_set_key *key, bool after)
 {
-    const char *at = (const char *)keys;
-    const size_t stride = sizeof(*keys);
-    size_t below = is_below(at, wanted) + is_below(at + stride, wanted) +
-                   is_below(at + 2 * stride, wanted) +
-                   is_below(at + 3 * stride, wanted);
-    return below < FEW_KEYS
-               ? below
-               : FEW_KEYS + find_first(keys + FEW_KEYS, stride,
-                                       ML_SET_LEAF_KEYS - FEW_KEYS, wanted);
+    const ml_set_key *keys = leaf->keys;
+    wide wanted = wide_of(key);
+    size_t in = 0;
+    if (leaf->count > FEW_KEYS) {
+        /* Of all places, which is always as many steps. */
+        in = find_first(keys, sizeof(*keys), ML_SET_LEAF_KEYS, wanted);
+    }
+    else {
+        while (in < leaf->count && wide_of(&keys[in]) < wanted) {
+            in++;
+        }
+    }
+    while (in < leaf->count && wide_of(&keys[in]) == wanted &&
+           is_up_to(&keys[in], key) && (after || keys[in].node != key->node)) {
+        in++;
+    }
+    return in;
 }
 
 /* The place of the first key of the stream AT that is not before KEY, or, if AFTER, that is
@@ -166,15 +178,8 @@ find_place(const ml_set *set, size_t at, const ml_set_key *key, bool after)
     if (of->count == 0) {
         return (ml_set_place){(uint32_t)at, class, 0, 0};
     }
-    wide wanted = wide_of(key);
     size_t branch = find_branch(of, key);
-    const ml_set_leaf *leaf = of->branches[branch].leaf;
-    const ml_set_key *keys = leaf->keys;
-    size_t in = find_key(keys, wanted);
-    while (in < leaf->count && wide_of(&keys[in]) == wanted &&
-           is_up_to(&keys[in], key) && (after || keys[in].node != key->node)) {
-        in++;
-    }
+    size_t in = find_key(of->branches[branch].leaf, key, after);
     return (ml_set_place){(uint32_t)at, class, (uint32_t)branch, (uint32_t)in};
 }
 
@@ -321,48 +326,50 @@ split_leaf(ml_allocator *a, ml_set_class *of, size_t branch)
     return 0;
 }
 
-/* Makes room at the place of KEY, which SET lacks.  0 or ML_ENOMEM. */
-static int
-open_place(ml_allocator *a, ml_set *set, uint64_t stream, const ml_set_key *key,
-           ml_set_place *to)
+/* A leaf of the class OF with room for KEY, which is in none; NULL: no memory. */
+static inline ml_set_leaf *
+open_leaf(ml_allocator *a, ml_set_class *of, const ml_set_key *key)
+{
+    if (of->count == 0) {
+        return add_leaf(of, 0, key);
+    }
+    size_t branch = find_branch(of, key);
+    if (of->branches[branch].leaf->count == ML_SET_LEAF_KEYS) {
+        if (split_leaf(a, of, branch) < 0) {
+            return NULL;
+        }
+        branch = find_branch(of, key);
+    }
+    return of->branches[branch].leaf;
+}
+
+/* That of STREAM, added where the set lacks it; NULL: no memory. */
+static inline ml_set_stream *
+open_stream(ml_set *set, uint64_t stream)
 {
     size_t at = find_stream(set, stream);
-    if ((at == set->count || set->streams[at].stream != stream) &&
-        add_stream(set, at, stream) < 0) {
-        return ML_ENOMEM;
-    }
-    ml_set_class *of = &set->streams[at].classes[class_of(key->size)];
-    if (of->count == 0 && add_leaf(of, 0, key) == NULL) {
-        return ML_ENOMEM;
-    }
-    *to = find_place(set, at, key, false);
-    if (of->branches[to->branch].leaf->count == ML_SET_LEAF_KEYS) {
-        if (split_leaf(a, of, to->branch) < 0) {
-            return ML_ENOMEM;
-        }
-        *to = find_place(set, at, key, false);
-    }
-    return 0;
+    bool has = at < set->count && set->streams[at].stream == stream;
+    return has || add_stream(set, at, stream) == 0 ? &set->streams[at] : NULL;
 }
 
 void
 ml_set_insert(ml_allocator *a, ml_set *set, uint32_t index)
 {
     ml_set_key key = key_of(a, index);
-    ml_set_place to;
-    if (open_place(a, set, a->nodes[index].stream, &key, &to) < 0) {
-        a->nodes[index].leaf = NULL;
+    uint32_t class = class_of(key.size);
+    ml_set_stream *of = open_stream(set, a->nodes[index].stream);
+    ml_set_leaf *leaf = of != NULL ? open_leaf(a, &of->classes[class], &key) : NULL;
+    a->nodes[index].leaf = leaf;
+    if (leaf == NULL) {
         a->error = ML_ENOMEM;
         return;
     }
-    ml_set_stream *stream = &set->streams[to.stream];
-    ml_set_leaf *leaf = stream->classes[to.class].branches[to.branch].leaf;
-    ml_set_key *at = &leaf->keys[to.at];
-    memmove(at + 1, at, (leaf->count - to.at) * sizeof(*at));
+    size_t in = find_key(leaf, &key, false);
+    ml_set_key *at = &leaf->keys[in];
+    memmove(at + 1, at, (leaf->count - in) * sizeof(*at));
     *at = key;
     leaf->count++;
-    set_used(stream, to.class, true);
-    a->nodes[index].leaf = leaf;
+    set_used(of, class, true);
 }
 
 /* Takes key AT out of LEAF.  Returns whether none is left. */
