@@ -102,7 +102,7 @@ find_free_block(ml_allocator *a, ml_request *r)
                                     : is_too_large(a, size - r->bytes)) {
         return false;
     }
-    ml_set_take(a, &pool->blocks, place);
+    ml_set_take(&pool->blocks, place);
     r->block = index;
     return true;
 }

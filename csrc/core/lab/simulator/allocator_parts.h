@@ -59,7 +59,7 @@ typedef struct ml_set_key {
 
 /* Neighbours in the order of a set. */
 typedef struct ml_set_leaf {
-    size_t count; /* 0: the only one */
+    size_t count; /* 0: the only one of its class */
     ml_set_key keys[ML_SET_LEAF_KEYS];
 } ml_set_leaf;
 
@@ -68,12 +68,21 @@ typedef struct ml_set_branch {
     ml_set_leaf *leaf; /* owned */
 } ml_set_branch;
 
-/* Free nodes of a stream, in order. */
-typedef struct ml_set_stream {
-    uint64_t stream;
-    ml_set_branch *branches; /* owned; at least one */
+/* Free nodes of a stream and of a range of sizes, in order. */
+typedef struct ml_set_class {
+    ml_set_branch *branches; /* owned; none until there is a node */
     size_t count;
     size_t capacity;
+} ml_set_class;
+
+/* Eight ranges of sizes for each power of two, up to 8 TiB. */
+#define ML_SET_CLASSES 256
+
+/* Free nodes of a stream, by class. */
+typedef struct ml_set_stream {
+    uint64_t stream;
+    uint64_t used[ML_SET_CLASSES / 64]; /* a bit for each class with nodes */
+    ml_set_class *classes;              /* owned */
 } ml_set_stream;
 
 /* Free nodes by stream, then by key. */
@@ -85,9 +94,10 @@ typedef struct ml_set {
 
 /* A key's place; at the end of its leaf: after that leaf's keys. */
 typedef struct ml_set_place {
-    size_t stream;
-    size_t branch;
-    size_t at;
+    uint32_t stream;
+    uint32_t class;
+    uint32_t branch;
+    uint32_t at;
 } ml_set_place;
 
 /* Blocks of one size class of a pool. */
@@ -217,7 +227,7 @@ uint32_t ml_set_find(const ml_set *set, uint64_t stream, uint64_t size,
 /* The node after the one at PLACE, whose place PLACE becomes; 0: none. */
 uint32_t ml_set_step(const ml_set *set, ml_set_place *place);
 /* Removes the node that was found at PLACE. */
-void ml_set_take(ml_allocator *a, ml_set *set, ml_set_place place);
+void ml_set_take(ml_set *set, ml_set_place place);
 /* The last unmapped range of STREAM that begins at or below ADDR; 0: none. */
 uint32_t ml_set_find_range(const ml_set *set, uint64_t stream, uint64_t addr);
 /* The node after or before NODE in the set; for NODE 0, the first or last. */

@@ -102,11 +102,14 @@ ask(trial *t, size_t event, uint64_t bytes, uint64_t stream, const uint32_t pool
 }
 
 static bool
-mismatches_too_often(const trial *t)
+is_enough(const trial *t)
 {
     uint64_t enough = t->options->enough_mismatches;
-    return enough != 0 &&
-           t->result.mismatched_addresses + t->driver.mismatched_segments >= enough;
+    uint64_t most = t->options->most_demands;
+    bool mismatches_enough =
+        enough != 0 &&
+        t->result.mismatched_addresses + t->driver.mismatched_segments >= enough;
+    return mismatches_enough || (most != 0 && t->result.demands >= most);
 }
 
 static int
@@ -121,7 +124,8 @@ step_alloc(trial *t, const ml_step *step)
     if (t->options->recorded_addresses) {
         t->result.mismatched_addresses += *placed != demand->addr;
         ml_trial_driver_end(&t->driver);
-        t->ended |= mismatches_too_often(t);
+        t->result.cut = is_enough(t);
+        t->ended |= t->result.cut;
     }
     if (result == ML_ALLOCATOR_OOM) {
         t->ended = !t->options->go_on;
@@ -412,8 +416,8 @@ sum_up(trial *t)
     result->at_end = t->figures->current;
     result->slack = t->figures->slack;
     result->mismatched_segments = t->driver.mismatched_segments;
-    result->compared =
-        t->options->recorded_addresses && t->workload->trace->segment_count != 0;
+    result->compared = t->options->recorded_addresses && !result->cut &&
+                       t->workload->trace->segment_count != 0;
     if (result->compared) {
         ml_comparison comparison = {.trace = t->workload->trace};
         ml_ledger_visitor visitor = {&comparison, ml_compare_segment, ml_compare_block};
@@ -436,7 +440,7 @@ ml_trial_run(const ml_workload *workload, const ml_trial_options *options,
     }
     if (error == 0) {
         ml_trial_driver_begin(&t.driver, workload->trace->event_count, false);
-        if (options->recorded_addresses) {
+        if (options->recorded_addresses && !t.result.cut) {
             ml_trial_driver_end(&t.driver);
         }
         error = sum_up(&t);

@@ -34,6 +34,8 @@ typedef struct ml_trial_options {
     /* At recorded addresses: the trial stops at so many mismatched addresses and segments.
      * 0: never. */
     uint64_t enough_mismatches;
+    /* The trial stops after so many demands.  0: never. */
+    uint64_t most_demands;
     enum ml_placement_policy placement;
     uint64_t seed; /* of ML_PLACEMENT_SHUFFLED */
     /* Borrowed.  Its order is used if it is of the tried workload; else the trial makes
@@ -51,6 +53,8 @@ typedef struct ml_trial_result {
     uint64_t mismatched_segments;
     /* blocks at the end that only one side has or that differ */
     uint64_t mismatched_blocks;
+    bool
+        cut; /* stopped by enough_mismatches or most_demands: the rest is not compared */
     bool compared; /* the recording has its final memory */
     /* At recorded addresses: at any other addresses, all else would be the same. */
     bool any_addresses;
@@ -84,7 +88,8 @@ uint64_t ml_trial_gpu_memory(const ml_workload *workload);
 void ml_trial_options_of(const ml_workload *workload, ml_trial_options *out);
 /* Runs OPTIONS.  If model and recording differ, it also tries other versions of torch
  * and other limits.  *OPTIONS become those that agree best, with their result in *OUT.
- * In trial_options.c. */
+ * Where no version has the addresses of the first demands, these alone decide.  In
+ * trial_options.c. */
 int ml_trial_check(const ml_workload *workload, ml_trial_options *options,
                    ml_trial_result *out);
 

@@ -159,24 +159,121 @@ runs_alike(const ml_allocator_settings *a, const ml_allocator_settings *b)
     return limits_alike && memcmp(a, &other, sizeof(other)) == 0;
 }
 
+/* ---- The version of torch ---- */
+
+#define VERSIONS 4
+/* Some steps of a training.  Longer recordings are tried in part before all of it. */
+#define FIRST_DEMANDS 8192
+
+typedef struct attempt {
+    ml_trial_options options;
+    ml_trial_result result;
+    bool ended; /* tried to the end, or until it was worse than another */
+} attempt;
+
 static int
-try_versions(const ml_workload *workload, ml_trial_options *best, ml_trial_result *out)
+try_first(const ml_workload *workload, attempt *it)
 {
-    static const unsigned versions[] = {213, 212, 208};
-    const ml_allocator_settings first = best->settings;
+    ml_trial_options with = it->options;
+    with.most_demands = FIRST_DEMANDS;
+    int error = ml_trial_run(workload, &with, &it->result);
+    it->ended = error == 0 && !it->result.cut;
+    return error;
+}
+
+/* Tries IT to the end, unless it is worse than *BEST (NULL: none), which IT becomes if it is
+ * not.  Of two that agree equally well, the first in their list is better. */
+static int
+try_all(const ml_workload *workload, attempt *it, attempt **best)
+{
+    uint64_t most = *best != NULL ? mismatches(&(*best)->result) + (it < *best) : 0;
+    ml_trial_options with = it->options;
+    with.enough_mismatches = most;
+    int error = it->ended ? 0 : ml_trial_run(workload, &with, &it->result);
+    it->ended = true;
+    if (error == 0 && (*best == NULL || mismatches(&it->result) < most)) {
+        *best = it;
+    }
+    return error;
+}
+
+/* Whether a trial that was cut follows nothing of the recording: nearly all addresses
+ * differ.  What else differs later is chance. */
+static bool
+has_parted(const attempt *it)
+{
+    const ml_trial_result *result = &it->result;
+    return result->cut &&
+           result->mismatched_addresses > result->demands - result->demands / 16;
+}
+
+/* Of the COUNT ATTEMPTS to be tried to the end, the one that agrees best so far; NULL: none. */
+static attempt *
+choose_next(attempt *attempts, size_t count, bool parted)
+{
+    attempt *next = NULL;
+    for (size_t i = 0; i < count; i++) {
+        attempt *it = &attempts[i];
+        if (!it->ended && (parted || !has_parted(it)) &&
+            (next == NULL || mismatches(&it->result) < mismatches(&next->result))) {
+            next = it;
+        }
+    }
+    return next;
+}
+
+/* Adds the first demands' trial of each version that runs otherwise than the first one.
+ * *BEST: the one that agrees everywhere, if one does; its count is the last. */
+static int
+try_firsts(const ml_workload *workload, const ml_trial_options *options,
+           attempt *attempts, size_t *count, attempt **best)
+{
+    static const unsigned versions[VERSIONS] = {211, 213, 212, 208};
     int error = 0;
-    for (size_t i = 0; i < sizeof(versions) / sizeof(*versions) && error == 0; i++) {
-        ml_trial_options other = *best;
-        bool limited = other.settings.limited;
-        double fraction = other.settings.memory_fraction;
-        if (mismatches(out) == 0) {
+    for (size_t i = 0; i < VERSIONS && error == 0; i++) {
+        attempt *it = &attempts[*count];
+        *it = (attempt){.options = *options};
+        ml_allocator_settings *settings = &it->options.settings;
+        read_settings(workload->recording, versions[i], settings);
+        settings->limited = options->settings.limited;
+        settings->memory_fraction = options->settings.memory_fraction;
+        if (i != 0 && runs_alike(&attempts[0].options.settings, settings)) {
+            continue;
+        }
+        ++*count;
+        error = try_first(workload, it);
+        if (error == 0 && (it->ended || mismatches(&it->result) == 0)) {
+            error = try_all(workload, it, best);
+        }
+        if (error == 0 && *best != NULL && mismatches(&(*best)->result) == 0) {
             break;
         }
-        read_settings(workload->recording, versions[i], &other.settings);
-        other.settings.limited = limited;
-        other.settings.memory_fraction = fraction;
-        error =
-            runs_alike(&first, &other.settings) ? 0 : try(workload, &other, best, out);
+    }
+    return error;
+}
+
+static int
+try_versions(const ml_workload *workload, ml_trial_options *options,
+             ml_trial_result *out)
+{
+    attempt attempts[VERSIONS];
+    size_t count = 0;
+    attempt *best = NULL;
+    int error = try_firsts(workload, options, attempts, &count, &best);
+    bool parted = best == NULL && choose_next(attempts, count, false) == NULL;
+    while (error == 0 && (best == NULL || mismatches(&best->result) != 0)) {
+        attempt *next = choose_next(attempts, count, parted);
+        if (next == NULL) {
+            break;
+        }
+        error = try_all(workload, next, &best);
+        if (parted) {
+            break;
+        }
+    }
+    if (error == 0) {
+        *options = best->options;
+        *out = best->result;
     }
     return error;
 }
@@ -203,10 +300,7 @@ int
 ml_trial_check(const ml_workload *workload, ml_trial_options *options,
                ml_trial_result *out)
 {
-    int error = ml_trial_run(workload, options, out);
-    if (error == 0) {
-        error = try_versions(workload, options, out);
-    }
+    int error = try_versions(workload, options, out);
     if (error == 0 && options->settings.gc_threshold > 0 &&
         workload->collected != UINT64_MAX && mismatches(out) != 0) {
         error = try_limits(workload, options, out);

@@ -6,9 +6,11 @@
 #include "ledger/replay/replay_start.h"
 
 /* A state is kept behind a multiple of so many events, and so many for each byte that it
- * has: 4 bytes an event at most. */
+ * has: 4 bytes an event at most.  Of all states together there are so many bytes: beyond them
+ * every other one is dropped, and half as many are kept from then on. */
 #define STATE_EVENTS 4096
 #define STATE_BYTES_PER_EVENT 4
+#define STATE_BYTES_MOST ((size_t)64 << 20)
 
 struct ml_replay {
     ml_replay_start *own;         /* owned; NULL: the start is shared */
@@ -133,6 +135,24 @@ ml_replay_go_to(ml_replay *replay, size_t position)
     return 0;
 }
 
+static void
+drop_every_other(ml_replay_start *start)
+{
+    size_t kept = 0;
+    start->state_bytes = 0;
+    for (size_t i = 0; i < start->state_count; i++) {
+        ml_replay_state state = start->states[i];
+        if (i % 2 == 0) {
+            ml_free(state.image);
+            continue;
+        }
+        start->state_bytes += state.bytes;
+        start->states[kept++] = state;
+    }
+    start->state_count = kept;
+    start->state_halves++;
+}
+
 void
 ml_replay_keep(const ml_replay *replay, ml_replay_start *start)
 {
@@ -141,9 +161,10 @@ ml_replay_keep(const ml_replay *replay, ml_replay_start *start)
     }
     size_t last =
         start->state_count != 0 ? start->states[start->state_count - 1].position : 0;
-    size_t since = replay->position - last;
+    size_t since = (replay->position - last) >> start->state_halves;
+    size_t bytes = ml_ledger_image_bytes(replay->ledger);
     if (replay->position < last || since == 0 ||
-        since < ml_ledger_image_bytes(replay->ledger) / STATE_BYTES_PER_EVENT) {
+        since < bytes / STATE_BYTES_PER_EVENT) {
         return;
     }
     void *states = start->states;
@@ -155,9 +176,14 @@ ml_replay_keep(const ml_replay *replay, ml_replay_start *start)
     ml_replay_state state = {.position = replay->position,
                              .misfits = replay->misfits,
                              .mismatched_addresses = replay->mismatched_addresses,
-                             .image = ml_ledger_save(replay->ledger)};
+                             .image = ml_ledger_save(replay->ledger),
+                             .bytes = bytes};
     if (state.image != NULL) {
         start->states[start->state_count++] = state;
+        start->state_bytes += bytes;
+    }
+    if (start->state_bytes > STATE_BYTES_MOST) {
+        drop_every_other(start);
     }
 }
 

@@ -15,6 +15,7 @@ typedef struct ml_replay_state {
     uint64_t misfits;
     uint64_t mismatched_addresses;
     ml_ledger_image *image; /* owned */
+    size_t bytes;           /* of IMAGE */
 } ml_replay_state;
 
 /* In ml_replay_start.doubts: the size is inferred, but it cannot be larger. */
@@ -35,6 +36,8 @@ struct ml_replay_start {
     ml_replay_state *states; /* owned; by position */
     size_t state_count;
     size_t state_capacity;
+    size_t state_bytes;    /* of all images */
+    unsigned state_halves; /* how often every other state was dropped */
 };
 
 /* The start for DEVICE, which RECORDING has: without later states, and with doubts

@@ -410,7 +410,7 @@ test_no_memory(void)
     int result = ML_ENOMEM;
     size_t tries = 0;
     ml_set_realloc(failing_realloc);
-    for (; result == ML_ENOMEM && tries < 200; tries++) {
+    for (; result == ML_ENOMEM && tries < 2000; tries++) {
         allowed_allocations = tries;
         result = run_without_memory();
     }

@@ -25,9 +25,9 @@ draw(uint32_t below)
     return (m.random >> 8) % below;
 }
 
-/* Few sizes and counters, so that the later parts of the order decide often. */
+/* Few SIZES and counters, so that the later parts of the order decide often. */
 static void
-set_up(enum ml_block_order order, bool mapped)
+set_up(enum ml_block_order order, bool mapped, uint32_t sizes)
 {
     memset(&m, 0, sizeof(m));
     m.random = 7;
@@ -35,7 +35,7 @@ set_up(enum ml_block_order order, bool mapped)
     m.allocator.settings.order = order;
     for (uint32_t i = 1; i <= NODES; i++) {
         m.nodes[i] = (ml_node){.stream = draw(STREAMS) * 7,
-                               .size = 512 * (1 + draw(40)),
+                               .size = 512 * (1 + draw(sizes)),
                                .counter = 1 + draw(5),
                                .addr = 512 * (1 + draw(1u << 20)),
                                .mapped = mapped};
@@ -148,9 +148,9 @@ check_finds(void)
 
 /* The set grows to all nodes, shrinks to none, and grows again. */
 static void
-exercise(enum ml_block_order order)
+grow_and_shrink(enum ml_block_order order, uint32_t sizes)
 {
-    set_up(order, true);
+    set_up(order, true, sizes);
     for (unsigned round = 0; round < 6; round++) {
         for (unsigned i = 0; i < NODES; i++) {
             uint32_t node = 1 + draw(NODES);
@@ -176,6 +176,14 @@ exercise(enum ml_block_order order)
     ml_set_fini(&m.set);
 }
 
+/* Sizes that share a few leaves, and such that each fill several. */
+static void
+exercise(enum ml_block_order order)
+{
+    grow_and_shrink(order, 40);
+    grow_and_shrink(order, 2);
+}
+
 static void
 test_by_address(void)
 {
@@ -198,7 +206,7 @@ test_by_segment(void)
 static void
 test_take(void)
 {
-    set_up(ML_ORDER_ADDRESS, true);
+    set_up(ML_ORDER_ADDRESS, true, 40);
     for (uint32_t i = 1; i <= NODES; i++) {
         toggle(i);
     }
@@ -206,7 +214,7 @@ test_take(void)
         ml_set_place place;
         uint32_t found = ml_set_find(&m.set, 7 * draw(STREAMS), 512 * draw(40), &place);
         if (found != 0) {
-            ml_set_take(&m.allocator, &m.set, place);
+            ml_set_take(&m.set, place);
             m.inside[found] = false;
         }
     }
@@ -220,7 +228,7 @@ test_take(void)
 static void
 test_unmapped(void)
 {
-    set_up(ML_ORDER_SEGMENT, false);
+    set_up(ML_ORDER_SEGMENT, false, 40);
     for (uint32_t i = 1; i <= NODES; i++) {
         m.nodes[i].addr = 512 * (1 + draw(300));
         toggle(i);
@@ -244,7 +252,7 @@ test_unmapped(void)
 static void
 test_no_memory(void)
 {
-    set_up(ML_ORDER_ADDRESS, true);
+    set_up(ML_ORDER_ADDRESS, true, 40);
     m.allocator.error = ML_ENOMEM;
     long budget = 0;
     for (; m.allocator.error != 0; budget++) {

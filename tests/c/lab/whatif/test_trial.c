@@ -415,6 +415,86 @@ test_enough_mismatches(void)
     tear_down(&f);
 }
 
+/* Fills EVENTS with COUNT blocks, each of 4 MiB in a segment of its own until the next one
+ * comes.  Returns the number of events. */
+static size_t
+fill_alone(ml_event *events, size_t count)
+{
+    size_t made = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t addr = A + i * 64 * MIB;
+        events[made++] = of(ML_ACTION_SEGMENT_ALLOC, addr, 20);
+        events[made++] = of(ML_ACTION_ALLOC, addr, 4);
+        if (i > 0) {
+            events[made++] = of(ML_ACTION_FREE_REQUESTED, addr - 64 * MIB, 4);
+            events[made++] = of(ML_ACTION_FREE_COMPLETED, addr - 64 * MIB, 4);
+        }
+    }
+    return made;
+}
+
+/* The model puts all blocks into the first segment, in each version of torch: the first
+ * 8,192 blocks tell that none is found, and the trial that is told is of all 9,000. */
+static void
+test_no_version_is_found(void)
+{
+    ml_event *events = ml_alloc_zeroed(4 * 9000, sizeof(*events));
+    CHECK(events != NULL);
+    size_t count = fill_alone(events, 9000);
+    fixture f;
+    CHECK_INT(set_up(&f, events, count), 0);
+    f.options.recorded_addresses = true;
+    f.options.most_demands = 100;
+    CHECK_INT(run(&f), 0);
+    CHECK(f.result.cut && !f.result.compared);
+    CHECK_UINT(f.result.demands, 100);
+    CHECK_UINT(f.result.mismatched_addresses, 99);
+    CHECK_UINT(f.result.mismatched_segments, 99);
+    f.options.most_demands = 0;
+    CHECK_INT(ml_trial_check(f.workload, &f.options, &f.result), 0);
+    CHECK(!f.result.cut);
+    CHECK_UINT(f.result.demands, 9000);
+    CHECK_UINT(f.result.mismatched_addresses, 8999);
+    CHECK_UINT(f.options.settings.version, 211);
+    tear_down(&f);
+    ml_free(events);
+}
+
+/* Two free blocks of one size, of which the one at C was made first and B is lower: torch 2.11
+ * takes B, 2.12 and 2.13 take C.  The steps before, which are alike in all versions, are more
+ * than are tried in part. */
+static void
+test_a_version_is_found_late(void)
+{
+    size_t room = 3 * 9000 + 10;
+    ml_event *events = ml_alloc_zeroed(room, sizeof(*events));
+    CHECK(events != NULL);
+    size_t made = 0;
+    events[made++] = of(ML_ACTION_SEGMENT_ALLOC, C, 30);
+    for (size_t i = 0; i < 9000; i++) {
+        events[made++] = of(ML_ACTION_ALLOC, C, 30);
+        events[made++] = of(ML_ACTION_FREE_REQUESTED, C, 30);
+        events[made++] = of(ML_ACTION_FREE_COMPLETED, C, 30);
+    }
+    events[made++] = of(ML_ACTION_ALLOC, C, 30);
+    events[made++] = of(ML_ACTION_SEGMENT_ALLOC, B, 30);
+    events[made++] = of(ML_ACTION_ALLOC, B, 30);
+    events[made++] = of(ML_ACTION_FREE_REQUESTED, B, 30);
+    events[made++] = of(ML_ACTION_FREE_COMPLETED, B, 30);
+    events[made++] = of(ML_ACTION_FREE_REQUESTED, C, 30);
+    events[made++] = of(ML_ACTION_FREE_COMPLETED, C, 30);
+    events[made++] = of(ML_ACTION_ALLOC, C, 30);
+    fixture f;
+    CHECK_INT(set_up(&f, events, made), 0);
+    f.options.recorded_addresses = true;
+    CHECK_INT(ml_trial_check(f.workload, &f.options, &f.result), 0);
+    CHECK_UINT(f.result.mismatched_addresses, 0);
+    CHECK(f.options.settings.order != ML_ORDER_ADDRESS);
+    CHECK_UINT(f.result.demands, 9003);
+    tear_down(&f);
+    ml_free(events);
+}
+
 /* Every allocation of all of it fails in turn. */
 static void
 test_no_memory(void)
@@ -464,6 +544,8 @@ main(void)
     RUN(test_the_best_alone);
     RUN(test_any_addresses);
     RUN(test_enough_mismatches);
+    RUN(test_no_version_is_found);
+    RUN(test_a_version_is_found_late);
     RUN(test_no_memory);
     RUN(test_what_is_refused);
     return TEST_RESULT();
