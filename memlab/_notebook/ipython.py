@@ -28,6 +28,7 @@ from memlab._notebook.chart import Chart
 from memlab._notebook.ipython_free import free
 from memlab._record.memory_snapshot import MemorySnapshot
 from memlab._recording.commands import report
+from memlab._run import growing
 
 # Long options, and the letter under which each is kept.
 _OPTIONS = {
@@ -140,7 +141,7 @@ def _record(shell, statement, cell, local_ns):
     code, last = _compile(
         shell, text, "%memlab run", _RECORD_AWAIT, value=cell is not None
     )
-    snapshot = MemorySnapshot(max_entries=_MOST_EVENTS)
+    snapshot = _new_recording()
     chart = None
     try:
         with snapshot:
@@ -164,6 +165,15 @@ def _record(shell, statement, cell, local_ns):
         display(value)
     if not hasattr(shell, "kernel"):
         _show(shell, snapshot)
+    return snapshot
+
+
+def _new_recording(source=None):
+    """A recording to begin, at whose end the holders of growing memory are searched for, as
+    `memlab run` does.
+    """
+    snapshot = MemorySnapshot(max_entries=_MOST_EVENTS, source=source)
+    growing.Watch(snapshot).start()
     return snapshot
 
 
@@ -280,9 +290,7 @@ class _Run:
             yield
             return
         on_cpu = self._target() == "cpu"
-        snapshot = MemorySnapshot(
-            max_entries=_MOST_EVENTS, source="cpu" if on_cpu else None
-        )
+        snapshot = _new_recording("cpu" if on_cpu else None)
         try:
             with snapshot:
                 yield

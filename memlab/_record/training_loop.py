@@ -53,10 +53,14 @@ def facts() -> tuple[int, int, int, int]:
 
 
 def _threads() -> list[FrameType]:
-    """This thread's caller, then, for one of autograd's, the others' innermost frames."""
-    own = threading.get_ident()
-    others = sys._current_frames().items()
-    return [sys._getframe(1), *(frame for ident, frame in others if ident != own)]
+    """The caller of facts(), then, for one of autograd's threads, the others' innermost frames.
+
+    Not this function's own frame nor that of facts(): a frame that reaches itself by its
+    variables would keep the program's frames, and their tensors, until a garbage collection.
+    """
+    frames = sys._current_frames()
+    del frames[threading.get_ident()]
+    return [sys._getframe(2), *frames.values()]
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:

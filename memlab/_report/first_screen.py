@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from memlab._report import modules, peaks
 from memlab._report import verdict as _verdict
-from memlab._report.parts import Heading, Listing, Part, Said, Table, joined
+from memlab._report.parts import Heading, Listing, Part, Said, Screen, Table, joined
 from memlab._text import terminal, wording
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memlab._answers import Peak, Verdict
     from memlab._core import Recording
 
-LINES, COLUMNS = 24, 80
+LINES, COLUMNS = 24, Screen.COLUMNS
 _ROWS = 10
 # With fewer there is no room for a table of the kinds.
 _LEAST_OF_TWO = 8
@@ -202,7 +202,7 @@ def parts(
     notes: Sequence[str] = (),
     last: Sequence[str] = (),
     start: str | None = None,
-) -> list[Part]:
+) -> Screen:
     """The first screen of DEVICES, indexes, with the lines LAST at its end.  It shows
     the device that ran out of memory, else that with the highest peak.  NOTES come
     first.  start: the folder to which paths are relative; None: the current one.
@@ -214,7 +214,7 @@ def parts(
         made = _parts(told, others, last, rows, changes, said)
         if len(text([*notes], made).splitlines()) <= LINES:
             break
-    return made
+    return Screen(made)
 
 
 def text(notes: Sequence[str], made: list[Part]) -> str:

@@ -39,7 +39,7 @@ def _wrapped(line, first="", rest=""):
 
     return textwrap.wrap(
         line,
-        88,
+        80,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=False,

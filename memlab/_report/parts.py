@@ -15,7 +15,7 @@ from memlab._report import modules as _rolled
 from memlab._report import oom as _oom
 from memlab._report import verdict as _verdict
 from memlab._report.instant import Instant
-from memlab._text import wording
+from memlab._text import terminal, wording
 from memlab._text.code import Code
 from memlab._text.wording import duration, escape, share, size
 
@@ -81,6 +81,12 @@ class Listing(NamedTuple):
 
 
 Part = Heading | Said | Table | Listing
+
+
+class Screen(list[Part]):
+    """The parts of a first screen, whose plain text has at most COLUMNS in a line."""
+
+    COLUMNS = 80
 
 
 class Choice(NamedTuple):
@@ -428,7 +434,7 @@ def _allocator(answer, instant):
         (size(overhead["slack_bytes"]), "lost to rounding inside blocks"),
         (
             f"{100 * overhead['fragmentation']:.1f} %",
-            "fragmentation: share of the free bytes outside the largest free block",
+            "fragmentation: share of free bytes outside the largest free block",
         ),
     ]
     yield Table(("bytes", "what"), rows)
@@ -495,11 +501,13 @@ def _apart(after_us, instant):
 
 def joined(notes: Iterable[str], sections: Iterable[list[Part]]) -> str:
     """NOTES and SECTIONS as text, with aligned columns."""
-    texts = (
-        "".join(line + "\n" for part in parts for line in _plain(part))
-        for parts in sections
-    )
+    texts = map(_section, sections)
     return "".join(note + "\n" for note in notes) + "\n".join(texts)
+
+
+def _section(parts):
+    text = "".join(line + "\n" for part in parts for line in _plain(part))
+    return terminal.fit(text, parts.COLUMNS) if isinstance(parts, Screen) else text
 
 
 def _plain(part):

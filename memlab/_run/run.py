@@ -28,7 +28,11 @@ def run(options) -> int:
             telling.say(text)
 
     def write():
-        return results.write_results(snapshot, outputs, watch)
+        progress = telling.progress("writing the results")
+        try:
+            return results.write_results(snapshot, outputs, watch)
+        finally:
+            progress.end()
 
     def end():
         return telling.result(write(), outputs)

@@ -11,6 +11,7 @@ from memlab._files import merged
 from memlab._report import first_screen, peaks, report
 from memlab._run import ranks as _ranks
 from memlab._text import terminal, wording
+from memlab._text.progress import Progress
 
 # In the order of their use.
 _FILES = (
@@ -32,6 +33,10 @@ class Telling:
         """Writes TEXT in lines of the terminal's width."""
         if not self._quiet:
             terminal.show(text, self._stderr)
+
+    def progress(self, what: str) -> Progress:
+        """A line that says that WHAT is in progress, where that takes long."""
+        return Progress(what, None if self._quiet else self._stderr)
 
     def result(self, result, outputs) -> bool:
         """Reports RESULT, from results.write_results().  Of several ranks, the first

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from memlab._cli import speeds
-from memlab._cli.progress import Progress
+from memlab._text.progress import Progress
 
 
 class Terminal(io.StringIO):

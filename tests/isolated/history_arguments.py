@@ -257,6 +257,35 @@ class Scaled(torch.autograd.Function):
         return gradient * x + torch.ones_like(x)
 
 
+def deep(count, x):
+    return deeper(count - 1, x) if count else torch.relu(x * 2)
+
+
+def deeper(count, x):
+    # Repeated lines would be told as one.
+    return deep(count, x)
+
+
+def check_long_forward_frames():
+    """Of a traceback of more than 32 KiB both ends are told, and how many entries are not."""
+    x = torch.ones(1000, device="cuda", requires_grad=True)
+    memlab._record_memory_history(stacks="python")
+    with torch.autograd.detect_anomaly(check_nan=False):
+        y = deep(400, x)
+    y.sum().backward()
+    events = memlab._snapshot()["device_traces"][0]
+    (long,) = {tuple(e["forward_frames"]) for e in events
+               if "torch.relu" in e.get("forward_frames", ("",))[-1]}  # fmt: skip
+    memlab._record_memory_history(enabled=None)
+    (at,) = [i for i, entry in enumerate(long) if entry.startswith("<")]
+    number, words = long[at].removeprefix("<").split(" ", 1)
+    assert words == "frames left out>"
+    callers = next(i for i, entry in enumerate(long) if "in check_long_forward_frames" in entry)
+    # The frames of deep() and deeper(), and those around.
+    assert int(number) + len(long) - 1 == callers + 1 + 801, (number, len(long))
+    assert 24_000 < sum(len(entry) + 1 for entry in long) <= 32768
+
+
 def check_forward_frames():
     """Under detect_anomaly both recorders tell the same forward of each event and block."""
     memlab._record_memory_history(stacks="python")
@@ -378,6 +407,7 @@ if __name__ == "__main__":
     check_pinned_memory()
     check_annotations()
     check_forward_frames()
+    check_long_forward_frames()
     check_allocation_traceback()
     check_fx_traces()
     check_pictures()

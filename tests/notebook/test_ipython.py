@@ -404,6 +404,26 @@ def test_a_recording_shows_its_first_screen(kernel):
     assert "text/html" not in ran(kernel.run("memlab.MemorySnapshot()")).result
 
 
+GROWS = """\
+net = torch.nn.Linear(512, 512).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+kept = []
+for _ in range(8):
+    out = net(torch.ones(512, 512, device='cuda'))
+    out.sum().backward()
+    optimizer.step()
+    kept.append(out)
+"""
+
+
+@pytest.mark.parametrize("magic", ["%%memlab run", "%%mlrun"])
+def test_what_grows_in_a_cell_is_told_with_its_holder(kernel, magic):
+    cell = ran(kernel.run(f"{magic}\n{GROWS}"))
+    shown = "".join(each.get("text/html", "") for each in [*cell.displays, cell.result])
+    assert "Grows by 1.00 MiB a step since step 0" in shown
+    assert re.search(r"held by (local|global) `kept\[\.\.\.\]`", shown), shown
+
+
 def test_in_a_terminal(phantom_run):
     """Without a kernel IPython shows the text."""
     done = phantom_run(

@@ -1,7 +1,9 @@
 """The code of a training loop is read alike on every CPython, without torch."""
 
+import gc
 import sys
 import types
+import weakref
 
 import pytest
 
@@ -295,3 +297,21 @@ def test_the_call_of_a_model_is_found_behind_a_tuple():
     alone = Alone()
     alone((2, 2)).mean().backward()
     assert net.told[-1][3] == REDUCES
+
+
+def test_no_variable_of_the_program_outlives_its_function():
+    def loop():
+        activation = Tensor()
+        refs.append(weakref.ref(activation))
+        for _ in range(1):
+            net(activation).mean().backward()
+
+    refs = []
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        loop()
+        assert refs[0]() is None
+    finally:
+        if collects:
+            gc.enable()

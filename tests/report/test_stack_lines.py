@@ -55,7 +55,7 @@ MISSING = (
     "program's files"
 )
 LEGEND = """\
-  at peak: live at the peak, allocated while the line ran, by it or what it called
+  at peak: live at the peak, allocated while the line ran, by it or its callees
   backward: live at the peak, allocated by the backward pass of these
   peak: most allocated on the device right after an allocation of the line
   allocated: in all, while the line ran; left: of that, not freed at the end

@@ -97,6 +97,9 @@ def test_out_of_memory_leads(run, tmp_path):
     said = report(tmp_path, "memlab_out/rank0.mlab").stdout
     same = text[text.index("Verdict") : text.index("\n\nFiles in")]
     assert said.startswith(text[: text.index("What it")]) and same in said
+    # In the full report, too, it has 80 columns.
+    assert same in (tmp_path / "memlab_out/report.txt").read_text()
+    assert same in report(tmp_path, "memlab_out", "--full").stdout
     page = (tmp_path / "memlab_out/rank0.html").read_text()
     assert "Out of memory in a forward pass of " in page
     gate = report(tmp_path, "memlab_out", "--fail-on", "oom", status=3)
@@ -123,6 +126,29 @@ def test_a_quiet_run_says_nothing(run, tmp_path):
     assert "Peak" not in done.stderr
     text = (tmp_path / "memlab_out/report.txt").read_text()
     assert text.startswith("Peak on cuda:0: 100 MiB allocated")
+
+
+# Tells when a progress line would begin and end, and whether the page is there by then.
+WATCHES_PROGRESS = """
+import os
+from memlab._run import telling
+
+class Seen:
+    def __init__(self, what, stream):
+        print("BEGIN", what, stream is None, os.path.exists("memlab_out/rank0.html"))
+    def end(self):
+        print("END", os.path.exists("memlab_out/rank0.html"))
+
+telling.Progress = Seen
+hold(100)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--quiet"]])
+def test_writing_the_results_is_told_while_it_lasts(run, options):
+    done = run(WATCHES_PROGRESS, *options)
+    begin = f"BEGIN writing the results {bool(options)} False"
+    assert done.stdout.splitlines()[-2:] == [begin, "END True"], done.stdout
 
 
 def test_the_fuller_device_is_told_and_the_others_have_a_line(run, tmp_path):

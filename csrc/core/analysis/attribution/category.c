@@ -15,7 +15,7 @@ struct ml_categories {
     ml_estimate *estimate;    /* owned; NULL: the recording needs no estimates */
     ml_passes passes;         /* owned */
     bool owners_known;        /* it has tagged parameters */
-    ml_failed_pass failed;    /* owned */
+    ml_failed_passes failed;  /* owned */
     ml_workspaces workspaces; /* owned */
 };
 
@@ -39,7 +39,7 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
     c->device = device;
     int error = ml_passes_init(&c->passes, causes, recording, device, lifetimes);
     if (error == 0) {
-        error = ml_failed_pass_init(&c->failed, causes, recording, device, lifetimes);
+        error = ml_failed_passes_init(&c->failed, causes, recording, device, lifetimes);
     }
     if (error == 0) {
         error =
@@ -67,7 +67,7 @@ ml_categories_free(ml_categories *categories)
     if (categories != NULL) {
         ml_estimate_free(categories->estimate);
         ml_passes_fini(&categories->passes);
-        ml_failed_pass_fini(&categories->failed);
+        ml_failed_passes_fini(&categories->failed);
         ml_workspaces_fini(&categories->workspaces);
         ml_free(categories);
     }
@@ -127,11 +127,9 @@ is_workspace(const ml_categories *c, const ml_lifetime *life)
 static bool
 is_of_failed_pass(const ml_categories *c, const ml_lifetime *life)
 {
-    if (c->failed.events <= life->birth || life->requested <= c->failed.events ||
-        !c->failed.backward) {
-        return false;
-    }
-    return ml_passes_between(&c->passes, life, c->failed.events) == 0;
+    const ml_failed_pass *failed = ml_failed_passes_during(&c->failed, life);
+    return failed != NULL && failed->backward &&
+           ml_passes_between(&c->passes, life, failed->events) == 0;
 }
 
 static bool
@@ -139,7 +137,7 @@ has_size_of_parameter(const ml_categories *c, const ml_lifetime *life)
 {
     uint64_t size = ml_events_size(&c->trace->events, life->birth - 1);
     return c->estimate != NULL ? ml_estimate_is_trained(c->estimate, size)
-                               : ml_failed_pass_has_parameter(&c->failed, size);
+                               : ml_failed_passes_have_parameter(&c->failed, size);
 }
 
 /* The pass did not live to free it: all that stays of one is a gradient of a parameter. */
@@ -179,21 +177,21 @@ judge_seed(const ml_lifetime *life, ml_passes_during in)
                                                        : likely(ML_CATEGORY_GRADIENT);
 }
 
-/* Whether autograd made nodes on LIFE's thread after its allocation, up to the last
- * failed request.  The forward pass then keeps it for a backward pass, unless it may be
- * a workspace. */
+/* Whether autograd made nodes on LIFE's thread after its allocation, up to a request that
+ * failed while it was there.  The forward pass then kept it for a backward pass, unless it
+ * may be a workspace. */
 static bool
-waits_for_pass(const ml_categories *c, const ml_lifetime *life)
+waited_for_pass(const ml_categories *c, const ml_lifetime *life)
 {
-    if (c->failed.events <= life->birth || like_workspace(c, life) ||
-        c->failed.backward) {
+    const ml_failed_pass *request = ml_failed_passes_during(&c->failed, life);
+    if (request == NULL || request->backward || like_workspace(c, life)) {
         return false;
     }
     if (c->estimate != NULL) {
         return true;
     }
     ml_event birth = ml_events_at(&c->trace->events, life->birth - 1);
-    ml_event failed = ml_events_at(&c->trace->events, c->failed.events - 1);
+    ml_event failed = ml_events_at(&c->trace->events, request->events - 1);
     return birth.autograd_thread != 0 &&
            birth.autograd_thread == failed.autograd_thread &&
            birth.sequence != failed.sequence;
@@ -221,13 +219,12 @@ judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *c
     if (in.passes == 1 && c->owners_known) {
         return likely(ML_CATEGORY_ACTIVATION);
     }
-    if (in.passes == 0 && life->requested != ML_NEVER) {
-        return exact(ML_CATEGORY_TEMPORARY);
-    }
     if (in.passes == 0) {
-        return cause->phase == ML_PHASE_FORWARD && waits_for_pass(c, life)
+        /* It may have vanished with the error. */
+        return cause->phase == ML_PHASE_FORWARD && waited_for_pass(c, life)
                    ? likely(ML_CATEGORY_ACTIVATION)
-                   : unknown(ML_WHY_NO_PASS);
+               : life->requested != ML_NEVER ? exact(ML_CATEGORY_TEMPORARY)
+                                             : unknown(ML_WHY_NO_PASS);
     }
     if (in.passes > 1 && ml_workspaces_hold(&c->workspaces, life)) {
         return likely(ML_CATEGORY_WORKSPACE);
@@ -308,9 +305,8 @@ estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
         ml_estimate_is_trained(c->estimate, ml_events_size(events, birth))) {
         return ML_CATEGORY_PARAMETER;
     }
-    if (cause->phase == ML_PHASE_FORWARD && in.passes == 0 && waits_for_pass(c, life) &&
-        life->requested > c->failed.events) {
-        /* It vanished with the error. */
+    if (cause->phase == ML_PHASE_FORWARD && in.passes == 0 &&
+        waited_for_pass(c, life)) {
         return ML_CATEGORY_ACTIVATION;
     }
     if (!outside || !in.forwards) {

@@ -1,14 +1,14 @@
-/* The last request that failed.  See failed_pass.h. */
+/* The requests that failed.  See failed_pass.h. */
 #include "analysis/attribution/failed_pass.h"
 
 #include <stdlib.h>
 
 #include "base/base.h"
 
-uint64_t
-ml_failed_events(const ml_device_trace *trace)
+/* The events of TRACE up to and with the last failed request of the first END; 0: none. */
+static uint64_t
+last_before(const ml_device_trace *trace, size_t end)
 {
-    size_t end = trace->event_count;
     while (end > 0) {
         size_t first = (end - 1) / ML_EVENTS_CHUNK * ML_EVENTS_CHUNK;
         bool may = ml_events_most(&trace->events, trace->event_count, first,
@@ -23,47 +23,75 @@ ml_failed_events(const ml_device_trace *trace)
     return 0;
 }
 
-static int
-take_sizes(ml_failed_pass *pass, const ml_events *events, const ml_lifetimes *lifetimes)
+uint64_t
+ml_failed_events(const ml_device_trace *trace)
 {
-    pass->sizes = ml_alloc((lifetimes->count + 1) * sizeof(uint64_t));
-    if (pass->sizes == NULL) {
+    return last_before(trace, trace->event_count);
+}
+
+static int
+take_sizes(ml_failed_passes *passes, const ml_events *events,
+           const ml_lifetimes *lifetimes)
+{
+    passes->sizes = ml_alloc((lifetimes->count + 1) * sizeof(uint64_t));
+    if (passes->sizes == NULL) {
         return ML_ENOMEM;
     }
     for (size_t i = 0; i < lifetimes->count; i++) {
         const ml_lifetime *row = &lifetimes->rows[i];
         if (row->tag == ML_CATEGORY_PARAMETER) {
-            pass->sizes[pass->count++] = row->birth == 0
-                                             ? lifetimes->earlier[row->earlier].size
-                                             : ml_events_size(events, row->birth - 1);
+            passes->sizes[passes->size_count++] =
+                row->birth == 0 ? lifetimes->earlier[row->earlier].size
+                                : ml_events_size(events, row->birth - 1);
         }
     }
-    qsort(pass->sizes, pass->count, sizeof(uint64_t), ml_compare_u64);
+    qsort(passes->sizes, passes->size_count, sizeof(uint64_t), ml_compare_u64);
     return 0;
 }
 
 int
-ml_failed_pass_init(ml_failed_pass *pass, const ml_causes *causes,
-                    const ml_recording *recording, size_t device,
-                    const ml_lifetimes *lifetimes)
+ml_failed_passes_init(ml_failed_passes *passes, const ml_causes *causes,
+                      const ml_recording *recording, size_t device,
+                      const ml_lifetimes *lifetimes)
 {
     const ml_device_trace *trace = &recording->devices[device];
-    *pass = (ml_failed_pass){.events = ml_failed_events(trace)};
-    pass->backward =
-        pass->events != 0 && ml_causes_is_backward(causes, device, pass->events - 1);
-    return pass->backward ? take_sizes(pass, &trace->events, lifetimes) : 0;
+    bool backward = false;
+    *passes = (ml_failed_passes){0};
+    uint64_t end = ml_failed_events(trace);
+    for (; end != 0; end = last_before(trace, end - 1)) {
+        void *of = passes->of;
+        if (ml_grow(&of, &passes->capacity, passes->count + 1, sizeof(ml_failed_pass)) <
+            0) {
+            return ML_ENOMEM;
+        }
+        passes->of = of;
+        ml_failed_pass failed = {end, ml_causes_is_backward(causes, device, end - 1)};
+        passes->of[passes->count++] = failed;
+        backward = backward || failed.backward;
+    }
+    return backward ? take_sizes(passes, &trace->events, lifetimes) : 0;
 }
 
 void
-ml_failed_pass_fini(ml_failed_pass *pass)
+ml_failed_passes_fini(ml_failed_passes *passes)
 {
-    ml_free(pass->sizes);
-    *pass = (ml_failed_pass){0};
+    ml_free(passes->of);
+    ml_free(passes->sizes);
+    *passes = (ml_failed_passes){0};
+}
+
+const ml_failed_pass *
+ml_failed_passes_during(const ml_failed_passes *passes, const ml_lifetime *life)
+{
+    size_t later = 0;
+    ML_SEARCH(later, passes->count, passes->of[later].events > life->birth);
+    const ml_failed_pass *first = later != 0 ? &passes->of[later - 1] : NULL;
+    return first != NULL && life->requested > first->events ? first : NULL;
 }
 
 bool
-ml_failed_pass_has_parameter(const ml_failed_pass *pass, uint64_t size)
+ml_failed_passes_have_parameter(const ml_failed_passes *passes, uint64_t size)
 {
-    return bsearch(&size, pass->sizes, pass->count, sizeof(size), ml_compare_u64) !=
-           NULL;
+    return bsearch(&size, passes->sizes, passes->size_count, sizeof(size),
+                   ml_compare_u64) != NULL;
 }

@@ -79,6 +79,37 @@ test_a_forward_that_ran_out(void)
     tear_down(&f);
 }
 
+/* A program that catches the errors and tries smaller batches: what each failed forward kept
+ * was for a backward pass, though the error freed it and none came. */
+static void
+test_forwards_that_ran_out_and_were_tried_again(void)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t layer =
+        sample_call(f.made.recording, 0, "model.py", 5, "forward", "layer");
+    alloc(&f, 0, MAIN, 1, layer);
+    alloc(&f, 1, MAIN, 1, layer); /* 1: freed before memory ran out */
+    free_block(&f, 1, MAIN, 0);
+    add(&f, ML_ACTION_OOM, 2, MAIN, 2, layer);
+    free_block(&f, 0, MAIN, 0);
+    alloc(&f, 3, MAIN, 2, layer); /* 7 */
+    add(&f, ML_ACTION_OOM, 4, MAIN, 3, layer);
+    free_block(&f, 3, MAIN, 0);
+    alloc(&f, 5, MAIN, 3, layer); /* 11: of the batch that fits */
+    alloc(&f, 6, MAIN, 4, layer); /* 12 */
+    free_block(&f, 6, MAIN, 0);
+    alloc_back(&f, 7, MAIN, 3);
+    free_block(&f, 5, MAIN, ML_EVENT_BACKWARD);
+    CHECK_INT(ml_recording_validate(f.made.recording), 0);
+    CHECK_STR(category(&f, 0), "activation");
+    CHECK_STR(category(&f, 1), "temporary");
+    CHECK_STR(category(&f, 7), "activation");
+    CHECK_STR(category(&f, 11), "activation");
+    CHECK_STR(category(&f, 12), "temporary");
+    tear_down(&f);
+}
+
 /* What a module was given is a batch where no module and no autograd made it. */
 static void
 test_what_was_given(void)
@@ -352,6 +383,7 @@ main(void)
     RUN(test_threads_beside);
     RUN(test_what_a_pass_frees);
     RUN(test_a_forward_that_ran_out);
+    RUN(test_forwards_that_ran_out_and_were_tried_again);
     RUN(test_what_was_given);
     RUN(test_the_thread_of_the_engine);
     RUN(test_the_first_gradient);
