@@ -3,6 +3,7 @@ change, from `memlab run` on stderr and from `memlab report`."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -71,6 +72,17 @@ def test_a_peak_in_an_evaluation(run, tmp_path):
     assert found["peak"]["stage"] == above["stage"] == "evaluation"
     assert above["bytes"] + above["of_bytes"] == found["peak"]["allocated_bytes"]
     assert above["bytes"] >= 4 * 64 * MIB
+
+
+def test_an_evaluation_that_makes_a_graph(run):
+    """4 of the 5 blocks of 512 MiB are the model's results."""
+    text = screen_of(run(EVALUATES.replace("with torch.no_grad():", "if True:")))
+    assert "in a forward pass, at program.py:" in text
+    said = re.search(r"(\d\d\.\d) % is temporary in a forward pass. If no backward pass follows "
+                     r"it, as in an evaluation: with torch.no_grad\(\).", text.replace("\n     ", ""))  # fmt: skip
+    assert said and 75 < float(said[1]) < 80, text
+    # Its program guards it.
+    assert "torch.no_grad" not in screen_of(run(EVALUATES))
 
 
 # 12 layers of which the fifth finds no room; the GPU is named in the test.
