@@ -216,7 +216,8 @@ class BuildNative(build_ext):
 
     def build_core(self, ext):
         # As a system folder, so that our warnings do not judge Python's headers.
-        common = ["-fvisibility=hidden", "-isystem", sysconfig.get_path("include")]
+        common = ["-fvisibility=hidden", "-fno-plt"]
+        common += ["-isystem", sysconfig.get_path("include")]
         common += ["@tools/warnings.flags", *mode_flags(), *instrument_flags()]
         common += ["-Icsrc", "-Icsrc/core", "-Icsrc/py"]
 

@@ -89,13 +89,17 @@ class Objects:
                 self.defined[symbol[2]].add(file)
             section = re.match(r"^RELOCATION RECORDS FOR \[(\S+)\]", line)
             if section:
-                name = section[1]
-                function = name[6:] if name.startswith(".text.") else None
+                function = function_in(section[1])
             relocation = re.match(r"^[0-9a-f]+ R_\S+\s+(\S+)", line)
             if relocation and function:
                 name = re.sub(r"[+-]0x[0-9a-f]+$", "", relocation[1])
-                name = name[6:] if name.startswith(".text.") else name
-                self.edges[file, function].add(name)
+                self.edges[file, function].add(function_in(name) or name)
+
+
+def function_in(section):
+    """The function whose code a section has, be it the part that is rarely run."""
+    name = re.match(r"\.text\.(?:unlikely\.)?(.+)$", section)
+    return name and name[1].removesuffix(".cold")
 
 
 @pytest.fixture(scope="module")

@@ -131,6 +131,10 @@ int ml_intern_find(const ml_intern *table, uint64_t hash,
 /* Adds id == table->count under HASH.  0 or ML_ENOMEM. */
 int ml_intern_add(ml_intern *table, uint64_t hash);
 
+/* A function that few events of the callback call.  It lies apart, and so does the code that
+ * leads to it: the common path takes fewer lines of the cache. */
+#define ML_RARE __attribute__((cold, noinline))
+
 /* Three levels: cheap ones stay in debug builds, expensive ones need level 3. */
 #ifndef ML_DEBUG
 #define ML_DEBUG 0

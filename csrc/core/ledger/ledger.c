@@ -66,7 +66,7 @@ report_block(ml_event *event, const ml_block_node *node)
     event->flags |= ML_EVENT_BLOCK_KNOWN;
 }
 
-static void
+static inline __attribute__((always_inline)) void
 use_block(ml_ledger *ledger, uint32_t index, ml_event *event)
 {
     ml_block_node *node = &ledger->blocks.nodes[index];
@@ -78,7 +78,7 @@ use_block(ml_ledger *ledger, uint32_t index, ml_event *event)
 }
 
 /* A block without a segment leaves. */
-static void
+static ML_RARE void
 drop_bare(ml_blocks *blocks, uint32_t index)
 {
     ml_blocks_uncount(blocks, &blocks->nodes[index]);
@@ -86,7 +86,7 @@ drop_bare(ml_blocks *blocks, uint32_t index)
     ml_blocks_drop(blocks, index);
 }
 
-static int
+static ML_RARE int
 apply_alloc_bare(ml_ledger *ledger, ml_event *event)
 {
     ml_blocks *blocks = &ledger->blocks;
@@ -109,7 +109,7 @@ apply_alloc_bare(ml_ledger *ledger, ml_event *event)
 }
 
 /* A free block for EVENT's allocation where the ledger knows none; 0: full. */
-static uint32_t
+static ML_RARE uint32_t
 make_block(ml_ledger *ledger, const ml_event *event, uint64_t bytes, int *problem)
 {
     ml_blocks *blocks = &ledger->blocks;
@@ -310,15 +310,12 @@ apply_segment_gone(ml_ledger *ledger, ml_event *event)
                                                 : ML_LEDGER_SEGMENT_UNKNOWN;
 }
 
-/* Everything but frees. */
-static int
-apply_action(ml_ledger *ledger, ml_event *event)
+/* Events of no block. */
+static ML_RARE int
+apply_segment(ml_ledger *ledger, ml_event *event)
 {
     bool has_segments = ledger->rules.has_segments != 0;
     switch (event->action) {
-    case ML_ACTION_ALLOC:
-        return has_segments ? apply_alloc(ledger, event)
-                            : apply_alloc_bare(ledger, event);
     case ML_ACTION_SEGMENT_ALLOC:
     case ML_ACTION_SEGMENT_MAP:
         return has_segments ? apply_segment_new(ledger, event, false) : ML_LEDGER_FITS;
@@ -340,7 +337,9 @@ apply(ml_ledger *ledger, ml_event *event, bool *raised)
         problem = apply_free(ledger, event); /* raises no peak */
     }
     else {
-        problem = apply_action(ledger, event);
+        problem = event->action != ML_ACTION_ALLOC ? apply_segment(ledger, event)
+                  : ledger->rules.has_segments     ? apply_alloc(ledger, event)
+                                                   : apply_alloc_bare(ledger, event);
         *raised |= ml_ledger_raise_peaks(ledger);
     }
     ledger->events++;

@@ -40,20 +40,52 @@ count_alone(_Atomic uint64_t *counter)
     atomic_store_explicit(counter, value + 1, memory_order_relaxed);
 }
 
+static ML_RARE uint32_t
+number_thread(void)
+{
+    self.number = ml_thread_number();
+    self.lane = self.number % ML_FEED_LANES;
+    return self.number;
+}
+
 uint32_t
 ml_feed_thread_number(void)
 {
-    if (self.number == 0) {
-        self.number = ml_thread_number();
-        self.lane = self.number % ML_FEED_LANES;
+    return self.number != 0 ? self.number : number_thread();
+}
+
+/* The frames of other languages on top of STACK. */
+static ML_RARE uint32_t
+capture_more(ml_feed *feed, unsigned wanted, uint32_t stack, uint8_t *flags)
+{
+    ml_torchscript_frames script =
+        atomic_load_explicit(&feed->torchscript, memory_order_acquire);
+    if (script != NULL) {
+        stack = ml_torchscript_extend(feed->stacks, stack, script, flags);
     }
-    return self.number;
+    if (wanted & ML_CAPTURE_NATIVE) {
+        ml_native_walker native =
+            atomic_load_explicit(&feed->native_walker, memory_order_acquire);
+        if (native != NULL) {
+            stack = native(feed->stacks, stack, flags);
+        }
+    }
+    return stack;
+}
+
+/* In anomaly mode. */
+static ML_RARE void
+capture_forward(ml_feed *feed, ml_event *record, const ml_event_text *text)
+{
+    if (feed->forward != NULL && record->action != ML_ACTION_OTHER) {
+        record->other = feed->forward(feed->stacks, text->anomaly);
+    }
 }
 
 /* Fills in the stack and its flags.  DELAYED: the free of a segment, or of a block
  * whose free was requested earlier.  Such events are rare; if an allocation caused
  * them, they have its context. */
-static inline void
+static inline __attribute__((always_inline)) void
 capture(ml_feed *feed, ml_event *record, const ml_event_text *text, bool delayed)
 {
     unsigned wanted = atomic_load_explicit(&feed->capture, memory_order_relaxed);
@@ -68,42 +100,49 @@ capture(ml_feed *feed, ml_event *record, const ml_event_text *text, bool delayed
     }
     uint8_t flags = ML_EVENT_CONTEXT;
     uint32_t stack = feed->walker != NULL ? feed->walker(feed->stacks, &flags) : 0;
-    ml_torchscript_frames script =
-        atomic_load_explicit(&feed->torchscript, memory_order_acquire);
-    if (script != NULL) {
-        stack = ml_torchscript_extend(feed->stacks, stack, script, &flags);
-    }
-    if (wanted & ML_CAPTURE_NATIVE) {
-        ml_native_walker native =
-            atomic_load_explicit(&feed->native_walker, memory_order_acquire);
-        if (native != NULL) {
-            stack = native(feed->stacks, stack, &flags);
-        }
+    if ((wanted & ML_CAPTURE_NATIVE) ||
+        atomic_load_explicit(&feed->torchscript, memory_order_relaxed) != NULL) {
+        stack = capture_more(feed, wanted, stack, &flags);
     }
     record->stack = stack;
     record->flags |= flags;
-    if (text != NULL && text->anomaly != NULL && feed->forward != NULL &&
-        record->action != ML_ACTION_OTHER) {
-        record->other = feed->forward(feed->stacks, text->anomaly);
+    if (text != NULL && text->anomaly != NULL) {
+        capture_forward(feed, record, text);
     }
 }
 
 _Static_assert(ML_NODE_NAMES == 1 << (64 - 58), "a slot is the top bits of a hash");
 
-/* The string id of NAME, static. */
-static uint32_t
-node_id(ml_feed *feed, ml_node_names *names, const char *name)
+static ML_RARE uint32_t
+new_node_id(ml_feed *feed, ml_node_names *names, uint64_t slot, const char *name)
 {
-    uint64_t slot = ml_hash_high((uintptr_t)name) >> 58;
-    if (names->slots[slot].name != name) {
-        uint32_t id = ml_stacks_string(feed->stacks, name, strlen(name));
-        if (id == ML_STACK_LOST) {
-            return id;
-        }
+    uint32_t id = ml_stacks_string(feed->stacks, name, strlen(name));
+    if (id != ML_STACK_LOST) {
         names->slots[slot].name = name;
         names->slots[slot].id = id;
     }
-    return names->slots[slot].id;
+    return id;
+}
+
+/* The string id of NAME, static. */
+static inline uint32_t
+node_id(ml_feed *feed, ml_node_names *names, const char *name)
+{
+    uint64_t slot = ml_hash_high((uintptr_t)name) >> 58;
+    return names->slots[slot].name == name ? names->slots[slot].id
+                                           : new_node_id(feed, names, slot, name);
+}
+
+static ML_RARE void
+set_texts(ml_feed *feed, ml_event *record, const ml_event_text *text)
+{
+#define XX(member) \
+    if (text->member##_bytes > 0) { \
+        record->member = \
+            ml_stacks_string(feed->stacks, text->member, text->member##_bytes); \
+    }
+    ML_EVENT_TEXTS(XX)
+#undef XX
 }
 
 /* Fills in what every event has. */
@@ -114,13 +153,13 @@ begin_record(ml_feed *feed, ml_event *record, const ml_event_text *text)
     record->unused = 0;
     record->thread = ml_feed_thread_number();
     record->node = 0;
-#define XX(member) \
-    record->member = 0; \
-    if (text != NULL && text->member##_bytes > 0) { \
-        record->member = \
-            ml_stacks_string(feed->stacks, text->member, text->member##_bytes); \
-    }
+#define XX(member) record->member = 0;
     ML_EVENT_TEXTS(XX)
+#undef XX
+#define XX(member) | text->member##_bytes
+    if (text != NULL && (0 ML_EVENT_TEXTS(XX)) != 0) {
+        set_texts(feed, record, text);
+    }
 #undef XX
 }
 
@@ -165,9 +204,14 @@ raise_window_peaks(ml_feed *feed, ml_device_log *log)
     }
 }
 
-static void
-update_meter(ml_device_log *log)
+static ML_RARE void
+update_meter(ml_feed *feed, ml_device_log *log)
 {
+    if (!atomic_load_explicit(&feed->metering, memory_order_relaxed)) {
+        ml_ledger_stop_counting(log->ledger);
+        log->counting = false;
+        return;
+    }
     ml_meter *meter = atomic_load_explicit(&log->meter, memory_order_acquire);
     const ml_pool_stats *counts = ml_ledger_pool_stats(log->ledger);
     if (meter != NULL && counts != NULL) {
@@ -176,13 +220,9 @@ update_meter(ml_device_log *log)
 }
 
 /* Blocks of a private pool are a CUDA graph's, which uses them without operators. */
-static void
-follow_uses(ml_feed *feed, ml_device_log *log, ml_event *record)
+static ML_RARE void
+follow_uses(ml_device_log *log, ml_event *record)
 {
-    record->unused = 0;
-    if (!atomic_load_explicit(&feed->using, memory_order_acquire)) {
-        return;
-    }
     ml_uses *uses = atomic_load_explicit(&log->uses, memory_order_acquire);
     if (uses == NULL) {
         return;
@@ -254,7 +294,7 @@ ml_feed_use_unseen(ml_feed *feed)
 }
 
 /* The ledger finishes RECORD, and the lane and the files keep it. */
-static inline void
+static inline __attribute__((always_inline)) void
 keep_event(ml_feed *feed, ml_device_log *log, ml_event *record)
 {
     if (ml_ledger_apply(log->ledger, record) != 0) {
@@ -263,19 +303,19 @@ keep_event(ml_feed *feed, ml_device_log *log, ml_event *record)
     if (!ml_action_frees(record->action)) {
         raise_window_peaks(feed, log);
     }
-    if (atomic_load_explicit(&feed->metering, memory_order_relaxed)) {
-        update_meter(log);
+    if (log->counting) {
+        update_meter(feed, log);
     }
-    else {
-        ml_ledger_stop_counting(log->ledger);
+    record->unused = 0;
+    if (atomic_load_explicit(&feed->using, memory_order_acquire)) {
+        follow_uses(log, record);
     }
-    follow_uses(feed, log, record);
     if (push(feed, &log->lane, (unsigned)(log - feed->logs), record) != 0) {
         count(&log->dropped);
     }
 }
 
-static void
+static ML_RARE void
 restart_forgotten_peaks(ml_device_log *log)
 {
     if (atomic_load_explicit(&log->peaks_forgotten, memory_order_relaxed) == 0) {
@@ -287,7 +327,7 @@ restart_forgotten_peaks(ml_device_log *log)
     }
 }
 
-void
+ML_RARE void
 ml_feed_catch_up(ml_feed *feed, ml_device_log *log)
 {
     int state = atomic_load_explicit(&log->state, memory_order_acquire);
@@ -308,7 +348,7 @@ ml_feed_catch_up(ml_feed *feed, ml_device_log *log)
 
 /* Without room for RECORD, events no longer lead from the seed to now.  The next
  * seeding finds the log off and starts again. */
-static void
+static ML_RARE void
 put_off(ml_device_log *log, const ml_event *record)
 {
     uint32_t total = atomic_load_explicit(&log->pending, memory_order_relaxed);
@@ -401,7 +441,7 @@ meter_block(const ml_feed *feed, const ml_event *event)
     }
 }
 
-static uint32_t
+static __attribute__((noinline)) uint32_t
 record_unordered(ml_feed *feed, const ml_event *event, const ml_event_text *text)
 {
     ml_event own = *event;
@@ -430,28 +470,38 @@ record_unordered(ml_feed *feed, const ml_event *event, const ml_event_text *text
     return record->stack;
 }
 
+/* Whether memlab's own walk takes the event. */
+static ML_RARE bool
+arrives_for_walk(const ml_feed *feed, int device)
+{
+    if (self.walk == NULL || self.walk->feed != feed) {
+        return false;
+    }
+    self.walk->arrive(self.walk, device);
+    return self.walk->silent;
+}
+
+static ML_RARE uint32_t
+drop(ml_feed *feed, int device)
+{
+    bool known = device >= 0 && device < ML_DEVICE_MAX && feed->logs != NULL;
+    count(known ? &feed->logs[device].dropped : &feed->dropped);
+    return 0;
+}
+
 uint32_t
 ml_feed_record(ml_feed *feed, int device, ml_event *event, const ml_event_text *text)
 {
-    if (event->action == ML_ACTION_SNAPSHOT && self.walk != NULL &&
-        self.walk->feed == feed) {
-        self.walk->arrive(self.walk, device);
-        if (self.walk->silent) {
-            return 0;
-        }
+    if (event->action == ML_ACTION_SNAPSHOT && arrives_for_walk(feed, device)) {
+        return 0;
     }
     if (!atomic_load_explicit(&feed->enabled, memory_order_acquire)) {
         return 0;
     }
-    if (device < 0 || device >= ML_DEVICE_MAX) {
-        count(&feed->dropped);
-        return 0;
-    }
     /* A signal handler or walker that allocates device memory comes here again, with
      * lane and ledger half updated. */
-    if (self.busy) {
-        count(feed->logs != NULL ? &feed->logs[device].dropped : &feed->dropped);
-        return 0;
+    if (device < 0 || device >= ML_DEVICE_MAX || self.busy) {
+        return drop(feed, device);
     }
     self.busy = 1;
     uint32_t stack = feed->logs != NULL

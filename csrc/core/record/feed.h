@@ -53,6 +53,7 @@ typedef struct ml_node_names {
 typedef struct ml_device_log {
     ml_lane lane;
     ml_ledger *ledger; /* owned; NULL until the device is first recorded */
+    bool counting;     /* the ledger keeps torch's own counts, for the meter */
     /* the last event requested the free of this address; 0: it did not */
     uint64_t freeing;
     _Atomic int state; /* enum ml_log_state */

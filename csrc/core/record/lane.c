@@ -230,17 +230,23 @@ begin_chunk(ml_lane *lane)
     return true;
 }
 
-int
-ml_lane_push(ml_lane *lane, const ml_event *event)
+static ML_RARE int
+push_to_new_chunk(ml_lane *lane, const ml_event *event)
 {
     if (atomic_load_explicit(&lane->stale, memory_order_relaxed)) {
         restart(lane);
     }
-    if (ml_chunk_push(&lane->writer, &lane->state, event) != 0) {
-        if (!begin_chunk(lane)) {
-            return ML_EFULL;
-        }
-        ml_chunk_push(&lane->writer, &lane->state, event);
+    return begin_chunk(lane) ? ml_chunk_push(&lane->writer, &lane->state, event)
+                             : ML_EFULL;
+}
+
+int
+ml_lane_push(ml_lane *lane, const ml_event *event)
+{
+    if ((atomic_load_explicit(&lane->stale, memory_order_relaxed) ||
+         ml_chunk_push(&lane->writer, &lane->state, event) != 0) &&
+        push_to_new_chunk(lane, event) != 0) {
+        return ML_EFULL;
     }
     uint64_t head = atomic_load_explicit(&lane->head, memory_order_relaxed);
     atomic_store_explicit(&lane->head, head + 1, memory_order_release);

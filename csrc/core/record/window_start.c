@@ -34,6 +34,7 @@ set_meter(const ml_feed *feed, ml_device_log *log)
     if (meter != NULL && atomic_load(&feed->metering) &&
         ml_ledger_pool_stats(log->ledger) == NULL) {
         ml_ledger_start_counting(log->ledger);
+        log->counting = true;
         ml_meter_set(meter, ml_ledger_pool_stats(log->ledger));
     }
 }

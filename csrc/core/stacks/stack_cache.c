@@ -40,11 +40,10 @@ ml_stack_cache_take(const ml_stacks *stacks)
         atomic_exchange_explicit(&mine->busy, 1, memory_order_acquire) != 0) {
         return NULL;
     }
+    uint64_t epoch = stacks_epoch(stacks);
+    if (mine->epoch != epoch) {
+        mine->walked.count = 0;
+        mine->epoch = epoch;
+    }
     return mine;
-}
-
-void
-ml_stack_cache_give_back(ml_stack_cache *recall)
-{
-    atomic_store_explicit(&recall->busy, 0, memory_order_release);
 }

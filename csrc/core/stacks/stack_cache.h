@@ -38,7 +38,7 @@ typedef struct ml_walked {
 
 typedef struct ml_stack_cache {
     ml_walked walked;
-    uint64_t epoch; /* ml_stacks_epoch in which the ids are valid; 0: there are none */
+    uint64_t epoch; /* of the stacks, in which the ids are valid; 0: there are none */
     uint64_t codes; /* the caller's: since when equal positions are equal frames */
     int64_t room;   /* the caller's: room for more frames at that time */
     _Atomic int busy;
@@ -48,9 +48,15 @@ typedef struct ml_stack_cache {
  * ML_E*. */
 int ml_stack_caches_init(ml_region *caches);
 
-/* HOT.  The calling thread's memory for STACKS, reserved for it until given back.  NULL:
- * none, for a late thread whose slot is in use.  No thread takes it twice at once. */
+/* HOT.  The calling thread's memory for STACKS, reserved for it until given back; with no
+ * frames if their ids are no longer valid.  NULL: none, for a late thread whose slot is in
+ * use.  No thread takes it twice at once. */
 ml_stack_cache *ml_stack_cache_take(const ml_stacks *stacks);
-void ml_stack_cache_give_back(ml_stack_cache *recall);
+
+static inline void
+ml_stack_cache_give_back(ml_stack_cache *recall)
+{
+    atomic_store_explicit(&recall->busy, 0, memory_order_release);
+}
 
 #endif

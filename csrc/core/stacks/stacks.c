@@ -305,12 +305,6 @@ ml_stacks_text(const ml_stacks *stacks, uint32_t id)
 
 /* ---- life and numbers ---- */
 
-uint64_t
-ml_stacks_epoch(const ml_stacks *stacks)
-{
-    return atomic_load_explicit(&stacks->epoch, memory_order_acquire);
-}
-
 static void
 regions_fini(ml_stacks *stacks)
 {

@@ -139,10 +139,6 @@ int ml_stacks_name_object(ml_stacks *stacks, uint32_t id, const char *name,
  * name.  Any thread, before the memory can be used again. */
 void ml_stacks_forget_object(ml_stacks *stacks, uint64_t address);
 
-/* HOT.  Not 0.  Changes whenever an object is forgotten: remembered ids are valid while
- * it stays. */
-uint64_t ml_stacks_epoch(const ml_stacks *stacks);
-
 /* Number of strings and objects without room, except those of code objects, whose
  * stacks are lost. */
 uint64_t ml_stacks_lost_names(const ml_stacks *stacks);

@@ -130,6 +130,14 @@ lose_name(ml_stacks *stacks)
     return ML_STACK_LOST;
 }
 
+/* HOT.  Not 0.  Changes whenever an object is forgotten: remembered ids are valid while
+ * it stays. */
+static inline uint64_t
+stacks_epoch(const ml_stacks *stacks)
+{
+    return atomic_load_explicit(&stacks->epoch, memory_order_acquire);
+}
+
 static inline void
 stacks_new_epoch(ml_stacks *stacks)
 {

@@ -150,7 +150,7 @@ see_until(const walk_frame *frame, ml_seen_frame **at, ml_seen_frame *stop,
 
 /* The COUNT-th caller of FRAME, or NULL.  *SHOWN: how many of those passed Python
  * shows. */
-static const walk_frame *
+static ML_RARE const walk_frame *
 pass_over(const walk_frame *frame, size_t count, size_t *shown)
 {
     uint64_t position;
@@ -233,7 +233,7 @@ ml_frames_key(const ml_seen_frame *seen, ml_frame_key *key)
 static const char left_out_code;
 
 /* Not inlined, so that the buffers cost the common path no stack. */
-static __attribute__((noinline)) uint32_t
+static ML_RARE uint32_t
 add_new_code(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key,
              bool with_lines)
 {
@@ -260,14 +260,14 @@ add_frame(ml_stacks *stacks, uint32_t parent, const ml_frame_key *key, bool with
     return id != 0 ? id : add_new_code(stacks, parent, key, with_lines);
 }
 
-static uint32_t
+static ML_RARE uint32_t
 add_left_out(ml_stacks *stacks, uint32_t parent, size_t count)
 {
     const ml_frame_key key = {.code = (uintptr_t)&left_out_code, .fingerprint = count};
     return add_frame(stacks, parent, &key, false);
 }
 
-static uint32_t
+static ML_RARE uint32_t
 public_capture(ml_stacks *stacks)
 {
     ml_frame_key keys[ML_FRAMES_MAX];
@@ -385,7 +385,7 @@ walk_quickly(const PyThreadState *thread, ml_stack_cache *recall, size_t *standi
                 atomic_load_explicit(&ml_codes_watched, memory_order_relaxed);
 
     recall->codes = died;
-    if (!held || thread == NULL || walked->count == 0 || walked->left_out > 0) {
+    if (!held || walked->count == 0 || walked->left_out > 0) {
         return false;
     }
     int64_t count =
@@ -395,22 +395,16 @@ walk_quickly(const PyThreadState *thread, ml_stack_cache *recall, size_t *standi
 }
 #endif
 
-static uint32_t
-recalled_capture(ml_stacks *stacks, ml_stack_cache *recall)
+static inline uint32_t
+recalled_capture(const PyThreadState *thread, ml_stacks *stacks, ml_stack_cache *recall)
 {
-    const PyThreadState *thread = PyGILState_GetThisThreadState();
     ml_walked *walked = &recall->walked;
-    uint64_t epoch = ml_stacks_epoch(stacks);
     size_t standing = 0;
     bool quick = false;
 
-    if (recall->epoch != epoch) {
-        walked->count = 0;
-        recall->epoch = epoch;
-    }
 #ifdef ML_CODES_WATCHED
     quick = walk_quickly(thread, recall, &standing);
-    recall->room = thread != NULL ? thread->py_recursion_remaining : 0;
+    recall->room = thread->py_recursion_remaining;
 #endif
     if (!quick) {
         walk(thread, walked, count_frames(thread), false, &standing);
@@ -419,24 +413,29 @@ recalled_capture(ml_stacks *stacks, ml_stack_cache *recall)
 }
 
 /* For a thread without a cached last walk. */
-static __attribute__((noinline)) uint32_t
-fresh_capture(ml_stacks *stacks)
+static ML_RARE uint32_t
+fresh_capture(const PyThreadState *thread, ml_stacks *stacks)
 {
     ml_walked walked;
 
-    ml_frames_walk(PyGILState_GetThisThreadState(), &walked);
+    ml_frames_walk(thread, &walked);
     return intern(stacks, &walked, 0);
 }
 
 static uint32_t
 walk_capture(ml_stacks *stacks)
 {
-    ml_stack_cache *recall = ml_stack_cache_take(stacks);
+    const PyThreadState *thread = PyGILState_GetThisThreadState();
 
-    if (recall == NULL) {
-        return fresh_capture(stacks);
+    /* As on autograd's own threads, where half of a training's events are. */
+    if (thread == NULL || walk_first(thread) == NULL) {
+        return 0;
     }
-    uint32_t id = recalled_capture(stacks, recall);
+    ml_stack_cache *recall = ml_stack_cache_take(stacks);
+    if (recall == NULL) {
+        return fresh_capture(thread, stacks);
+    }
+    uint32_t id = recalled_capture(thread, stacks, recall);
     ml_stack_cache_give_back(recall);
     return id;
 }

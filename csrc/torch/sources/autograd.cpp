@@ -39,13 +39,17 @@ set_numbers(ml_event *event, uint64_t thread, uint64_t sequence) noexcept
 /* torch numbers a thread once.  Initial-exec: no lazy allocation. */
 __thread uint64_t own_number __attribute__((tls_model("initial-exec"))) = 0;
 
-uint64_t
+[[gnu::cold, gnu::noinline]] uint64_t
+number_thread() noexcept
+{
+    own_number = at::RecordFunction::currentThreadId();
+    return own_number;
+}
+
+inline uint64_t
 own_thread() noexcept
 {
-    if (own_number == 0) {
-        own_number = at::RecordFunction::currentThreadId();
-    }
-    return own_number;
+    return own_number != 0 ? own_number : number_thread();
 }
 
 /* torch's class of the same place, whose header needs pybind11. */
@@ -62,17 +66,23 @@ struct open_node : torch::autograd::Node {
     }
 };
 
+/* Apart, as few nodes have it. */
+[[gnu::cold, gnu::noinline]] const void *
+dict_of(const torch::autograd::AnomalyMetadata &kept) noexcept
+{
+    if (std::strcmp(typeid(kept).name(), "N5torch8autograd17PyAnomalyMetadataE") != 0) {
+        return nullptr;
+    }
+    return static_cast<const python_anomaly &>(kept).dict;
+}
+
 /* The dict in which torch keeps the traceback of NODE's forward; NULL without anomaly
  * mode. */
-const void *
+inline const void *
 anomaly_of(const torch::autograd::Node &node) noexcept
 {
     const torch::autograd::AnomalyMetadata *kept = open_node::anomaly(node);
-    if (kept == nullptr || std::strcmp(typeid(*kept).name(),
-                                       "N5torch8autograd17PyAnomalyMetadataE") != 0) {
-        return nullptr;
-    }
-    return static_cast<const python_anomaly *>(kept)->dict;
+    return kept != nullptr ? dict_of(*kept) : nullptr;
 }
 
 } // namespace

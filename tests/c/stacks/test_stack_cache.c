@@ -67,24 +67,42 @@ test_a_table_knows_nothing_of_another(void)
     ml_stack_cache *of_first = ml_stack_cache_take(first);
     CHECK(of_first != NULL);
     of_first->walked.count = 3;
-    of_first->epoch = ml_stacks_epoch(first);
     ml_stack_cache_give_back(of_first);
     ml_stack_cache *of_second = ml_stack_cache_take(second);
     CHECK(of_second != NULL && of_second != of_first);
     CHECK_UINT(of_second->walked.count, 0);
-    /* None of its ids are valid yet. */
-    CHECK(of_second->epoch != ml_stacks_epoch(second));
     ml_stack_cache_give_back(of_second);
     CHECK_PTR(ml_stack_cache_take(first), of_first);
+    CHECK_UINT(of_first->walked.count, 3);
     ml_stack_cache_give_back(of_first);
     ml_stacks_free(first);
     ml_stacks_free(second);
+}
+
+/* Another object may have its address, and its id. */
+static void
+test_nothing_is_known_after_an_object_died(void)
+{
+    const ml_object_key key = {.address = 0x1000, .type = 0x2000};
+    const ml_slice name = {.bytes = "Linear", .length = 6};
+    ml_stacks *stacks;
+    CHECK_INT(ml_stacks_new(&stacks, NULL), 0);
+    ml_stacks_object(stacks, key, &name);
+    ml_stack_cache *taken = ml_stack_cache_take(stacks);
+    taken->walked.count = 3;
+    ml_stack_cache_give_back(taken);
+    ml_stacks_forget_object(stacks, key.address);
+    CHECK_PTR(ml_stack_cache_take(stacks), taken);
+    CHECK_UINT(taken->walked.count, 0);
+    ml_stack_cache_give_back(taken);
+    ml_stacks_free(stacks);
 }
 
 int
 main(void)
 {
     RUN(test_a_table_knows_nothing_of_another);
+    RUN(test_nothing_is_known_after_an_object_died);
     RUN(test_no_two_threads_have_one);
     return TEST_RESULT();
 }

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "stacks/stacks_records.h"
 #include "stacks_samples.h"
 #include "test.h"
 
@@ -96,12 +97,12 @@ test_a_forgotten_object_keeps_its_name_and_gives_its_address_up(void)
     uint32_t swapped = object(stacks, 0x10, 0x30, "Swapped");
     uint32_t neighbour = object(stacks, 0x18, 0x20, "Linear");
     uint32_t stack = stack_on(stacks, dead);
-    uint64_t epoch = ml_stacks_epoch(stacks);
+    uint64_t epoch = stacks_epoch(stacks);
 
     ml_stacks_name_object(stacks, dead, "old", 3);
-    CHECK_UINT(ml_stacks_epoch(stacks), epoch);
+    CHECK_UINT(stacks_epoch(stacks), epoch);
     ml_stacks_forget_object(stacks, 0x10);
-    CHECK(ml_stacks_epoch(stacks) != epoch);
+    CHECK(stacks_epoch(stacks) != epoch);
     uint32_t alive = object(stacks, 0x10, 0x20, "Linear");
     CHECK(alive != dead);
     CHECK(object(stacks, 0x10, 0x30, "Swapped") != swapped);

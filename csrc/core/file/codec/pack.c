@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/base.h"
+
 static inline uint8_t *
 put_packed(uint8_t *to, uint64_t value, unsigned bytes)
 {
@@ -98,7 +100,7 @@ same_context(const ml_pack *state, const ml_event *event, unsigned class)
            event->pool[1] == state->pool[1] && event->metadata == state->metadata;
 }
 
-static uint8_t *
+static ML_RARE uint8_t *
 put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t *to)
 {
     unsigned mask = 0;
@@ -143,7 +145,7 @@ put_context(ml_pack *state, const ml_event *event, unsigned class, uint8_t *to)
     return to;
 }
 
-static uint8_t *
+static ML_RARE uint8_t *
 put_next(ml_pack *state, const ml_event *event, uint8_t *to)
 {
     uint8_t *head = to++;
@@ -173,6 +175,27 @@ put_sparse(unsigned number, uint32_t value, uint8_t *to)
     unsigned code = 0u + (value >> 8 != 0) + (value >> 16 != 0) + (value >> 24 != 0);
     *to = (uint8_t)(ML_PACK_TAG_SPARSE | code << 4 | number << 6);
     return put_packed(to + 1, value, code + 1);
+}
+
+static ML_RARE uint8_t *
+put_sparse_columns(const ml_event *event, uint8_t *to)
+{
+    unsigned above = 0; /* bit i: a column of a higher page with these low bits */
+#define XX(member, number, text) \
+    if (number >= ML_PACK_SPARSE_PAGE && event->member != 0) { \
+        to = put_sparse(number, event->member, to); \
+        above |= 1u << number % ML_PACK_SPARSE_PAGE; \
+    }
+    ML_SPARSE_COLUMNS(XX)
+#undef XX
+#define XX(member, number, text) \
+    if (number < ML_PACK_SPARSE_PAGE && \
+        (event->member != 0 || (above >> number % ML_PACK_SPARSE_PAGE & 1u) != 0)) { \
+        to = put_sparse(number, event->member, to); \
+    }
+    ML_SPARSE_COLUMNS(XX)
+#undef XX
+    return to;
 }
 
 /* Whether EVENT is the free that STATE's event requested, completed. */
@@ -265,20 +288,10 @@ ml_pack_event(ml_pack *state, const ml_event *event, uint8_t *to)
     if (event->next_thread != 0 || event->next != 0) {
         to = put_next(state, event, to);
     }
-    unsigned above = 0; /* bit i: a column of a higher page with these low bits */
-#define XX(member, number, text) \
-    if (number >= ML_PACK_SPARSE_PAGE && event->member != 0) { \
-        to = put_sparse(number, event->member, to); \
-        above |= 1u << number % ML_PACK_SPARSE_PAGE; \
+#define XX(member, number, text) | event->member
+    if ((0 ML_SPARSE_COLUMNS(XX)) != 0) {
+        to = put_sparse_columns(event, to);
     }
-    ML_SPARSE_COLUMNS(XX)
-#undef XX
-#define XX(member, number, text) \
-    if (number < ML_PACK_SPARSE_PAGE && \
-        (event->member != 0 || (above >> number % ML_PACK_SPARSE_PAGE & 1u) != 0)) { \
-        to = put_sparse(number, event->member, to); \
-    }
-    ML_SPARSE_COLUMNS(XX)
 #undef XX
     to = completes(state, event) ? put_completed(state, event, to)
                                  : put_event(state, event, action, class, to);

@@ -28,8 +28,7 @@ room_for_event(ml_journal *journal, ml_journal_lane *lane, const ml_pack *base)
     return lane->stated;
 }
 
-/* Separate, so that the callback's path through the caches is short. */
-static __attribute__((noinline)) bool
+static ML_RARE bool
 prepare_anew(ml_journal *journal, ml_journal_lane *lane, const ml_event *event,
              const ml_pack *base)
 {
