@@ -4,10 +4,13 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from amounts import amount
 from viewer_pages import dumped, recorded, toy_steps
 from viewer_state import VIEWS, go
 
 WIDTHS = {"phone": (390, 844), "window": (1280, 720)}
+# Each width and each theme are among the first two; some twenty seconds each.
+LOOKS = [("window", "light"), ("phone", "dark"), ("phone", "light"), ("window", "dark")]
 # Where nothing is there, or nothing is found, there are other words.
 STATES = {
     "": {},
@@ -38,8 +41,8 @@ def violations(page, **options):
     ]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("width", "theme"), LOOKS[: amount("PAGE_LOOKS", 2)])
 def test_each_view_keeps_the_rules(show, axe, theme, width):
     page = show(recorded("gpt2_oom"), theme=theme)
     page.set_viewport_size(dict(zip(("width", "height"), WIDTHS[width])))
