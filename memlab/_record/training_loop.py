@@ -59,7 +59,8 @@ def _threads() -> list[FrameType]:
     variables would keep the program's frames, and their tensors, until a garbage collection.
     """
     frames = sys._current_frames()
-    del frames[threading.get_ident()]
+    # Where a library has replaced get_ident(), it names no thread.
+    frames.pop(threading.get_ident(), None)
     return [sys._getframe(2), *frames.values()]
 
 

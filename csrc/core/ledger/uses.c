@@ -119,6 +119,12 @@ last_inside(const ml_uses *uses, uint64_t addr, uint64_t bytes)
     return last;
 }
 
+static uint64_t
+turn_at(const ml_uses *uses, uint64_t number)
+{
+    return atomic_load(&uses->turns[number % ML_USES_TURNS]);
+}
+
 /* The begin of the first turn after LAST among those that are remembered and have ended,
  * plus 1; ML_USE_UNKNOWN: none has. */
 static uint64_t
@@ -127,10 +133,8 @@ turn_after(const ml_uses *uses, uint64_t last)
     uint64_t count = atomic_load(&uses->turn_count);
     uint64_t first = count > ML_USES_TURNS ? count - ML_USES_TURNS : 0;
     size_t at;
-    ML_SEARCH(at, count - first,
-              atomic_load(&uses->turns[(first + at) % ML_USES_TURNS]) <= last);
-    return first + at < count ? atomic_load(&uses->turns[(first + at) % ML_USES_TURNS])
-                              : ML_USE_UNKNOWN;
+    ML_SEARCH(at, count - first, turn_at(uses, first + at) <= last);
+    return first + at < count ? turn_at(uses, first + at) : ML_USE_UNKNOWN;
 }
 
 static uint64_t
@@ -147,9 +151,9 @@ last_of(const ml_uses *uses, const ml_use_slot *slot, uint64_t addr, uint64_t by
     }
     if (last <= atomic_load_explicit(&uses->known_from, memory_order_relaxed)) {
         last = turn_after(uses, last);
-    }
-    if (last == ML_USE_UNKNOWN) {
-        return ML_USE_UNKNOWN;
+        if (last == ML_USE_UNKNOWN) {
+            return last;
+        }
     }
     uint64_t all = atomic_load_explicit(&uses->all, memory_order_relaxed);
     last = all > last ? all : last;

@@ -17,7 +17,7 @@ extern const char ml_py_sample_doc[];
 PyObject *ml_py_sample(PyObject *module, PyObject *begin);
 extern const char ml_py_ledger_doc[];
 PyObject *ml_py_ledger(PyObject *module, PyObject *args);
-/* A step ended: takes a sample if one is due; it may be the turn of last uses. */
+/* A step ended: takes a sample if one is due, and begins or ends a turn of last uses. */
 void ml_py_end_step(void);
 
 #endif
