@@ -26,8 +26,8 @@ class Change(Advice):
 class Verdict(TypedDict):
     """The verdict on one device: findings, most urgent first, and changes that save
     most.  tried: changes were searched for.  make_fit: only if that device ran out of
-    memory, or nearly, and changes were searched for.  total_bytes: of the GPU, None if
-    unknown.
+    memory, or nearly, and changes were searched for.  total_bytes: of the GPU
+    that processes can have, None if unknown.
     """
 
     device: int

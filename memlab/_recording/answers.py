@@ -14,6 +14,7 @@ from memlab._export.table import Table
 from memlab._report import modules as _modules
 from memlab._report import oom as _oom
 from memlab._report import peaks, report
+from memlab._report import verdict as _verdict
 from memlab._report.answer import Answer, listed
 from memlab._text import wording
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         Peak,
         Replay,
         Tune,
+        Verdict,
     )
     from memlab._core import _Path
     from memlab._files.merged import AnyRecording
@@ -178,6 +180,21 @@ class Answers:
         return Answer(  # type: ignore[return-value]
             last, lambda answer: listed(_oom.text(recording, answer["device"]))
         )
+
+    def verdict(self, device: int | None = None) -> Verdict:
+        """What happened, why, and what to change: the words of the first screen.
+
+        device: an index; None: the device with the most allocated bytes at its peak.
+        Returns a dict, described in docs/REPORT.md; paths in its words are relative to the
+        current folder.  Changes are tried, each by a replay of the whole run, if the
+        recording has up to 200,000 events; explain() tries them for a longer one.  Raises
+        IndexError for a device that the recording lacks, memlab.Error if it has none, and
+        the errors of data().
+        """
+        recording = self.data()
+        if device is None:
+            device = peaks.peak(recording)["device"]
+        return _verdict.of_device(recording, device)
 
     def ranks(self) -> MergedRanks:
         """The ranks of the recording by peak, and why the highest is higher.

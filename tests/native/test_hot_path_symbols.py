@@ -27,11 +27,13 @@ COMPILER = {
     "_GLOBAL_OFFSET_TABLE_",
     "__gxx_personality_v0",  # unwinding through a noexcept function ends the process
     "__libc_single_threaded",  # whether reference counts need atomic instructions
+    "__stack_chk_fail",  # ends the process; of a compiler that guards stacks, as Ubuntu's
 }
 # Run when the library is loaded, never by the callback: <iostream>, by way of c10.
 AT_LOAD = {
     "std::ios_base::Init::Init()",
     "std::ios_base::Init::~Init()",
+    "std::ios_base_library_init()",  # the same from GCC 13 on
     "__cxa_atexit",
     "__dso_handle",
 }

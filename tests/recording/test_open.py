@@ -58,6 +58,9 @@ def test_a_file_of_memlab(scripted):
     assert recording.at("start")["peak"]["allocated_bytes"] == 0
     assert "4.00 MiB allocated (4194304 bytes)" in recording.summary()
     assert recording.oom() is None and recording.modules() == []
+    verdict = recording.verdict()
+    assert verdict == recording.verdict(0) and verdict["device"] == 0
+    assert verdict["peak"]["allocated_bytes"] == 4 * MIB
     assert recording.events(0)["bytes"][:5].tolist() == [
         16 * MIB, 3 * MIB, MIB, 3 * MIB, 3 * MIB
     ]

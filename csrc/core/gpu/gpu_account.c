@@ -31,6 +31,14 @@ value(const ml_note *sample, unsigned index)
     return (int64_t)sample->values[index];
 }
 
+uint64_t
+ml_gpu_account_usable(const ml_note *sample)
+{
+    uint64_t total = sample->values[TOTAL], reserve = sample->values[RESERVE];
+    bool known = total != ML_NOTE_UNKNOWN && reserve != ML_NOTE_UNKNOWN;
+    return known && reserve < total ? total - reserve : total;
+}
+
 static int64_t
 outside(const ml_note *sample)
 {
@@ -103,6 +111,7 @@ ml_gpu_account_of(const ml_gpu_account_marks *marks, const ml_note *sample,
     *out =
         (ml_gpu_account){.total = sample->values[TOTAL],
                          .reserve = sample->values[RESERVE],
+                         .usable = ml_gpu_account_usable(sample),
                          .time = sample->time,
                          .after = (int64_t)(sample->time - time),
                          .moved = (int64_t)torch->reserved - value(sample, RESERVED)};

@@ -34,8 +34,9 @@ typedef struct ml_gpu_account {
     bool known[ML_LINE_COUNT];
     int64_t used;   /* the sum of bytes */
     int64_t moved;  /* torch's change since the sample; negative: it gave memory back */
-    uint64_t total; /* of the device */
-    uint64_t reserve; /* the driver's reserve, not in used; may be ML_NOTE_UNKNOWN */
+    uint64_t total; /* of the device; may be ML_NOTE_UNKNOWN, as the next two */
+    uint64_t reserve; /* the driver's reserve, not in used */
+    uint64_t usable;  /* see ml_gpu_account_usable */
     uint64_t time;    /* unix ns of the sample */
     int64_t after; /* ns from the instant to the sample; negative: before the instant */
 } ml_gpu_account;
@@ -61,6 +62,10 @@ void ml_gpu_account_of(const ml_gpu_account_marks *marks, const ml_note *sample,
  * with the reason, or 0. */
 bool ml_gpu_account_at(const ml_recording *recording, int device, uint64_t time,
                        const ml_totals *torch, ml_gpu_account *out, uint32_t *reason);
+/* What processes can have of the device of SAMPLE, a GPU's note: its total without the
+ * driver's reserve, which is the total of cudaMemGetInfo() and of torch.  Old drivers do
+ * not tell the reserve: then the whole total.  ML_NOTE_UNKNOWN: not sampled. */
+uint64_t ml_gpu_account_usable(const ml_note *sample);
 /* The note of the host's memory, chosen the same way; NULL: none. */
 const ml_note *ml_gpu_account_host_at(const ml_recording *recording, uint64_t time);
 

@@ -102,6 +102,21 @@ test_lines(void)
     CHECK_INT(account.after, 0);
     CHECK_UINT(account.total, 1000);
     CHECK_UINT(account.reserve, 6);
+    CHECK_UINT(account.usable, 994);
+}
+
+/* An H200's own figures, by NVML 13.0; cudaMemGetInfo() gave 150109880320.  An old driver
+ * does not tell the reserve. */
+static void
+test_what_processes_can_have(void)
+{
+    ml_note sample = {.kind = ML_NOTE_GPU,
+                      .values = {0, 150754820096, 0, 0, 644939776}};
+    CHECK_UINT(ml_gpu_account_usable(&sample), 150109880320);
+    sample.values[4] = NONE;
+    CHECK_UINT(ml_gpu_account_usable(&sample), 150754820096);
+    sample.values[1] = NONE;
+    CHECK_UINT(ml_gpu_account_usable(&sample), NONE);
 }
 
 static void
@@ -234,6 +249,7 @@ int
 main(void)
 {
     RUN(test_lines);
+    RUN(test_what_processes_can_have);
     RUN(test_the_sample_at_or_after);
     RUN(test_else_the_last_before);
     RUN(test_torch_moved_in_between);

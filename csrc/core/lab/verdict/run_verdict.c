@@ -151,25 +151,25 @@ find_room(const maker *m)
     uint32_t reason;
     if (!ml_gpu_account_at(a->recording, (int)a->device, verdict->peak_time,
                            &verdict->peak, &account, &reason) ||
-        account.total == ML_NOTE_UNKNOWN || account.total == 0) {
+        account.usable == ML_NOTE_UNKNOWN || account.usable == 0) {
         return;
     }
-    verdict->total = account.total;
+    verdict->total = account.usable;
     int64_t torch = account.bytes[ML_LINE_torch_allocated] +
                     account.bytes[ML_LINE_torch_pending_free] +
                     account.bytes[ML_LINE_torch_cached];
     uint64_t outside = account.used > torch ? (uint64_t)(account.used - torch) : 0;
     uint64_t used = outside + verdict->peak.reserved;
-    uint64_t left = account.total > used ? account.total - used : 0;
+    uint64_t left = account.usable > used ? account.usable - used : 0;
     bool failed = verdict->finding_count != 0 &&
                   verdict->findings[0].kind == ML_FINDING_OUT_OF_MEMORY;
-    bool tight = is_share(used, account.total, TIGHT_PERCENT);
+    bool tight = is_share(used, account.usable, TIGHT_PERCENT);
     if (!failed) {
         add_finding(verdict, tight ? ML_FINDING_TIGHT : ML_FINDING_FITS, left,
-                    account.total);
+                    account.usable);
     }
-    if (is_share(outside, account.total, OUTSIDE_PERCENT)) {
-        add_finding(verdict, ML_FINDING_OUTSIDE, outside, account.total);
+    if (is_share(outside, account.usable, OUTSIDE_PERCENT)) {
+        add_finding(verdict, ML_FINDING_OUTSIDE, outside, account.usable);
     }
 }
 

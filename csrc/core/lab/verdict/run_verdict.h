@@ -19,7 +19,7 @@
     XX(OUT_OF_MEMORY, "out_of_memory") \
     /* bytes that each step leaves at a line; of: all that has been left */ \
     XX(GROWS, "grows") \
-    /* bytes free for torch at the reserved peak; of: the GPU's */ \
+    /* bytes free for torch at the reserved peak; of: those that processes can have */ \
     XX(TIGHT, "tight") \
     /* bytes by which the peak exceeds training's; of: the training's peak */ \
     XX(PEAK_IN_EVALUATION, "peak_in_evaluation") \
@@ -58,7 +58,7 @@ typedef struct ml_run_verdict {
     ml_cause at;        /* of the allocation that made the peak */
     uint64_t peak_time; /* unix ns */
     ml_totals peak;     /* each total's own peak */
-    uint64_t total;     /* bytes of the GPU; 0: unknown */
+    uint64_t total;     /* bytes of the GPU that processes can have; 0: unknown */
     ml_finding findings[ML_FINDING_COUNT];
     size_t finding_count;
     const ml_growth *growth; /* borrowed */

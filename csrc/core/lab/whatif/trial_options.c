@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "gpu/gpu_account.h"
 #include "lab/whatif/trial.h"
 
 /* The device, if the recording does not tell it; a power of two, so that its fractions
@@ -78,8 +79,8 @@ ml_trial_gpu_memory(const ml_workload *workload)
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];
         if (note->kind == ML_NOTE_GPU && note->device == (int32_t)workload->device &&
-            note->values[1] != ML_NOTE_UNKNOWN) {
-            return note->values[1];
+            ml_gpu_account_usable(note) != ML_NOTE_UNKNOWN) {
+            return ml_gpu_account_usable(note);
         }
     }
     return 0;

@@ -529,6 +529,25 @@ test_what_is_refused(void)
     CHECK_INT(ml_workload_new(&f.recording, 0, &f.workload), ML_EUNSUPPORTED);
 }
 
+/* Fractions are of what processes can have, as torch's are, not of the device's total. */
+static void
+test_the_memory_of_the_gpu(void)
+{
+    ml_event events[] = HELD_EVENTS;
+    ml_note notes[] = {
+        {.kind = ML_NOTE_GPU, .device = 1, .values = {1, 90 * MIB, 1, 0, 2 * MIB}},
+        {.kind = ML_NOTE_GPU, .device = 0, .values = {1, 80 * MIB, 1, 0, 2 * MIB}},
+    };
+    fixture f;
+    make_recording(&f, events, COUNT(events));
+    CHECK_INT(ml_workload_new(&f.recording, 0, &f.workload), 0);
+    CHECK_UINT(ml_trial_gpu_memory(f.workload), 0);
+    f.recording.notes = notes;
+    f.recording.note_count = COUNT(notes);
+    CHECK_UINT(ml_trial_gpu_memory(f.workload), 78 * MIB);
+    tear_down(&f);
+}
+
 int
 main(void)
 {
@@ -548,5 +567,6 @@ main(void)
     RUN(test_a_version_is_found_late);
     RUN(test_no_memory);
     RUN(test_what_is_refused);
+    RUN(test_the_memory_of_the_gpu);
     return TEST_RESULT();
 }
