@@ -44,6 +44,15 @@ def _gradients_late(item):
     )
 
 
+def _steps_kept(item):
+    return (
+        "Each step leaves blocks that are kept",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of this line, are "
+        "live at the peak, left by the steps before.",
+        "empty what holds them, or keep .item() or .detach().cpu() of the tensor instead",
+    )
+
+
 def _late_frees(item):
     return (
         "Blocks are held after their last use",
@@ -219,6 +228,7 @@ WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "grown_by_copies": _grown,
     "optimizer_temporaries": _optimizer_temporaries,
     "data_kept": _data_kept,
+    "steps_kept": _steps_kept,
     "late_frees": _late_frees,
     "checkpoint": _checkpoint,
     "evaluation_batch": _evaluation_batch,

@@ -23,8 +23,8 @@ WASTES = {
     "gradients_late": ("gradients_late", "allocated"),
     "gradients_late_by_hand": ("gradients_late", "allocated"),
     "graph_retained": ("graph_retained", "allocated"),
-    "history_kept": ("late_frees", "allocated"),
-    "hooks_keep": ("late_frees", "allocated"),
+    "history_kept": ("steps_kept", "allocated"),
+    "hooks_keep": ("steps_kept", "allocated"),
     "logits_float32": ("logits_float32", "allocated"),
     "loss_history": ("graph_unused", "allocated"),
     "loss_whole": ("loss_whole", "allocated"),
@@ -34,6 +34,8 @@ WASTES = {
     "state_cloned": ("model_copied", "allocated"),
     "varying_lengths": ("settings", "reserved"),
 }
+# What is told without last uses, too.
+WITHOUT_USES = ("history_kept", "hooks_keep")
 # What is said of the mended program, too, where something else is wasted.
 ANY_PROGRAM = {"late_frees", "settings"}
 TOLERANCE = 0.05
@@ -61,7 +63,8 @@ def told(answers, phantom_run):
     """What wastes_told.py prints of all programs, run once."""
     if not answers:
         # The programs are small: a workspace that each product makes would be their peak.
-        said = phantom_run(PROGRAMS / "wastes_told.py", *WASTES, env=KEEPS_WORKSPACES).stdout
+        names = [*WASTES, *(f"{name} without uses" for name in WITHOUT_USES)]
+        said = phantom_run(PROGRAMS / "wastes_told.py", *names, env=KEEPS_WORKSPACES).stdout
         answers.update(json.loads(said))
     return answers
 
@@ -96,6 +99,24 @@ def test_is_named(told, name):
     for which in {peak} if name in ONLY_ALLOCATED else {peak, "reserved"}:
         real = saved(told[name], which)
         assert item[f"{which}_saving_bytes"] == pytest.approx(real, rel=TOLERANCE)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", WITHOUT_USES)
+def test_what_steps_leave_is_named_without_last_uses(told, name):
+    """Each block then ends with its step, and not within it: less may be saved, never more."""
+    with_uses, without = told[name], told[f"{name} without uses"]
+    assert not without["explained"]["uses_known"]
+    place, item = find(name, without["explained"])
+    assert place in (0, 1, 2) and not item["exact"]
+    real = saved(without, "allocated")
+    # Where steps end with the backward pass, what comes after it is of the next.
+    block = item["bytes"] // item["blocks"]
+    assert real - block - real * TOLERANCE <= item["allocated_saving_bytes"] <= real * (1 + TOLERANCE)
+    _, exact = find(name, with_uses["explained"])
+    assert exact["exact"]
+    assert item["allocated_saving_bytes"] <= exact["allocated_saving_bytes"]
+    assert find(name, without["clean"]) == (None, None)
 
 
 @pytest.mark.cuda

@@ -1,5 +1,6 @@
 """Runs the programs of wastes/ that are named, each as it is and mended; prints as JSON by
-name what memlab.explain() says of the first, and the peaks that torch counted in both."""
+name what memlab.explain() says of the first, and the peaks that torch counted in both.
+After a name, " without uses" has the last uses not recorded."""
 
 import gc
 import importlib
@@ -19,20 +20,21 @@ def peaks():
     return {key: stats[f"{key}_bytes.all.peak"] for key in ("allocated", "reserved")}
 
 
-def record(main, mended):
+def record(main, mended, uses=True):
     gc.collect()
     torch.cuda.memory._set_allocator_settings("")
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    with memlab.MemorySnapshot(uses=True) as snapshot:
+    with memlab.MemorySnapshot(uses=uses) as snapshot:
         main(mended)
     return snapshot.data(), peaks()
 
 
-def run(name):
+def run(argument):
+    name, _, without = argument.partition(" without ")
     main = importlib.import_module(name).main
-    recording, before = record(main, False)
-    mended, after = record(main, True)
+    recording, before = record(main, False, uses=not without)
+    mended, after = record(main, True, uses=not without)
     explained, clean = (memlab.explain(r)["devices"][0] for r in (recording, mended))
     return {"explained": explained, "clean": clean, "before": before, "after": after}
 

@@ -26,6 +26,7 @@ _FOLLOWS = {
     "grown_by_copies": r"\[[^\]]*\]\s*=[^=]",
     "optimizer_temporaries": r"fused\s*=\s*True|foreach\s*=\s*False",
     "data_kept": r"non_blocking\s*=\s*True",
+    "steps_kept": r"\.item\(\)|\.tolist\(\)|\.cpu\(\)",
     "late_frees": r"^\s*del\b",
 }
 # By kind, where an enclosing `with` or a decorator may do it.

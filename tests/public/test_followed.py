@@ -25,6 +25,8 @@ LINES = [
     ("optimizer_temporaries", "o = AdamW(p, fused=True)", True),
     ("optimizer_temporaries", "o = AdamW(p)", False),
     ("data_kept", "rows = data[a:b].to('cuda', non_blocking=True)", True),
+    ("steps_kept", "history.append(output.cpu())", True),
+    ("steps_kept", "history.append(output.detach())", False),
     ("late_frees", "del hidden", True),
     ("late_frees", "model(hidden)", False),
     # Where in the program they are is what is wrong with these.

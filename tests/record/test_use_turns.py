@@ -108,18 +108,17 @@ def test_explain_infers_the_others(ran, phantom_run, tmp_path, every):
 
 
 @pytest.mark.cuda
-def test_a_block_that_no_turn_saw_used_is_held(ran, tmp_path):
+def test_what_steps_leave_is_told_with_some_uses_too(ran, tmp_path):
     held = {}
     for every in (1, 4):
         ran(every, 40)
         explained = memlab.explain(tmp_path / "it.mlab")["devices"][0]
         item = next(item for item in explained["advice"] if item["module"] == "2")
-        assert item["kind"] == "late_frees"
+        assert item["kind"] == "steps_kept" and item["exact"] == (every == 1)
         held[every] = item["bytes"] // (4 << 20)
     # At the peak, in the backward pass of step 36 or later: the outputs of the steps 0, 5 ...
-    # 35, and the step's own, which its backward pass has read.  That of step 35 is kept as
-    # the last turn has begun, so that each turn has seen it used or not seen it.
-    assert held == {1: 9, 4: 8}
+    # 35.  Where some steps are followed, each ends with its step, and not after its last use.
+    assert held == {1: 8, 4: 8}
 
 
 @pytest.mark.cuda

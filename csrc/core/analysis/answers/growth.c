@@ -524,14 +524,19 @@ ml_growth_of(const ml_analysis *analysis, const ml_growth **out)
 }
 
 bool
+ml_growing_made(const ml_growing *line, const ml_cause *cause)
+{
+    return cause->frame != 0 && line->cause.frame == cause->frame &&
+           (line->cause.phase == ML_PHASE_BACKWARD) ==
+               (cause->phase == ML_PHASE_BACKWARD);
+}
+
+bool
 ml_growth_has(const ml_growth *growth, const ml_cause *cause)
 {
     for (size_t i = 0; i < growth->count; i++) {
         const ml_growing *line = &growth->lines[i];
-        if (line->certain && !line->graph && cause->frame != 0 &&
-            line->cause.frame == cause->frame &&
-            (line->cause.phase == ML_PHASE_BACKWARD) ==
-                (cause->phase == ML_PHASE_BACKWARD)) {
+        if (line->certain && !line->graph && ml_growing_made(line, cause)) {
             return true;
         }
     }

@@ -85,6 +85,8 @@ int ml_growth_of(const ml_analysis *analysis, const ml_growth **out);
 /* Has VERDICT, of CAUSE, say that it grows where it says that it is kept. */
 void ml_growth_tell(const ml_growth *growth, const ml_cause *cause,
                     ml_verdict *verdict);
+/* Whether LINE made the blocks of CAUSE. */
+bool ml_growing_made(const ml_growing *line, const ml_cause *cause);
 /* Whether CAUSE is of a line that grows for certain, and not as the end of a graph. */
 bool ml_growth_has(const ml_growth *growth, const ml_cause *cause);
 

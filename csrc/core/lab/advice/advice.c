@@ -17,9 +17,10 @@
 typedef int (*rule)(const ml_advice_case *it, ml_proposals *out);
 
 static const rule rules[] = {
-    ml_advise_gradients,  ml_advise_graph,  ml_advise_optimizer,  ml_advise_copies,
-    ml_advise_loss,       ml_advise_inputs, ml_advise_frees,      ml_advise_checkpoint,
-    ml_advise_evaluation, ml_advise_cache,  ml_advise_workspaces,
+    ml_advise_gradients,  ml_advise_graph, ml_advise_optimizer,
+    ml_advise_copies,     ml_advise_loss,  ml_advise_inputs,
+    ml_advise_steps_kept, ml_advise_frees, ml_advise_checkpoint,
+    ml_advise_evaluation, ml_advise_cache, ml_advise_workspaces,
 };
 
 static int
@@ -244,9 +245,7 @@ advise(const ml_advice_case *it, ml_advices *out)
     out->doubts = it->workload->doubts |
                   (uint32_t)it->workload->failed << ML_DOUBT_FAILED |
                   (uint32_t)!it->exact << ML_DOUBT_MODEL;
-    for (size_t i = 0; i < it->workload->count && !out->uses_known; i++) {
-        out->uses_known = it->workload->demands[i].last_used != ML_NO_EVENT;
-    }
+    out->uses_known = ml_advice_knows_uses(it);
     if (it->before.peak_event < it->trace->event_count) {
         size_t event = it->before.peak_event;
         out->at_peak = ml_causes_of(it->causes, it->device, event);

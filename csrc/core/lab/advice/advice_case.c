@@ -208,6 +208,16 @@ ml_advice_case_fini(ml_advice_case *it)
     *it = (ml_advice_case){0};
 }
 
+bool
+ml_advice_knows_uses(const ml_advice_case *it)
+{
+    bool known = false;
+    for (size_t i = 0; i < it->workload->count && !known; i++) {
+        known = it->workload->demands[i].last_used != ML_NO_EVENT;
+    }
+    return known;
+}
+
 uint32_t
 ml_demand_step(const ml_advice_case *it, size_t demand)
 {

@@ -40,6 +40,8 @@
     XX(WORKSPACES, "workspaces") \
     /* activations that would be made anew; count: modules of the pattern */ \
     XX(CHECKPOINT, "checkpoint") \
+    /* blocks that steps before the peak left; count: in the whole recording */ \
+    XX(STEPS_KEPT, "steps_kept") \
     /* blocks after their last use; count: in the whole recording */ \
     XX(LATE_FREES, "late_frees") \
     /* free bytes of segments that the line's blocks keep; count: segments */ \
@@ -143,6 +145,8 @@ ml_explained_of(const ml_advice_case *it, size_t demand)
     return &it->told[it->of[demand]];
 }
 
+/* Whether it is known of any demand when it was last used. */
+bool ml_advice_knows_uses(const ml_advice_case *it);
 /* The step that made DEMAND, an index. */
 uint32_t ml_demand_step(const ml_advice_case *it, size_t demand);
 /* Whether DEMAND, an index, is live after EVENT. */

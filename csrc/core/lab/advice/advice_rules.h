@@ -19,6 +19,8 @@ bool *ml_advice_frozen(const ml_advice_case *it);
 
 /* Gradients that live through the next forward. */
 int ml_advise_gradients(const ml_advice_case *it, ml_proposals *out);
+/* Blocks that lines leave behind step after step. */
+int ml_advise_steps_kept(const ml_advice_case *it, ml_proposals *out);
 /* Blocks that are held after their last use. */
 int ml_advise_frees(const ml_advice_case *it, ml_proposals *out);
 /* Activations that checkpointing would recompute. */

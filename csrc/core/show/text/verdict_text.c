@@ -296,6 +296,8 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
     [ML_ADVICE_CHECKPOINT] = {"Recompute activations",
                               "x = torch.utils.checkpoint.checkpoint(layer, x, "
                               "use_reentrant=False)"},
+    [ML_ADVICE_STEPS_KEPT] = {"Do not keep what each step leaves",
+                              "x.item(), or x.detach().cpu()"},
     [ML_ADVICE_LATE_FREES] = {"Free it after its last use", "del NAME"},
     [ML_ADVICE_FRAGMENTATION] = {"Allocate long-lived blocks together",
                                  "before the loop"},

@@ -317,9 +317,36 @@ test_a_list_is_no_graph(void)
     }
     CHECK(find(ML_ADVICE_GRAPH_RETAINED) == NULL);
     CHECK(find(ML_ADVICE_GRAPH_UNUSED) == NULL);
-    const ml_advice *late = find(ML_ADVICE_LATE_FREES);
-    CHECK(late != NULL);
-    CHECK_INT(line_of(late), 5);
+    /* The peak is in the last backward pass: there each was used for the last time before, that
+     * of the step itself too. */
+    const ml_advice *left = find(ML_ADVICE_STEPS_KEPT);
+    CHECK(left != NULL && left->exact);
+    CHECK_INT(line_of(left), 5);
+    CHECK_INT(left->count, 8);
+    CHECK_INT(left->blocks, 8);
+    CHECK(find(ML_ADVICE_LATE_FREES) == NULL);
+    end();
+}
+
+/* The same without last uses: each ends with its step. */
+static void
+test_a_list_without_last_uses(void)
+{
+    begin();
+    uint32_t stack = in_module(8);
+    uint32_t of_loss = line(9);
+    for (uint64_t i = 0; i < 8; i++) {
+        take(20, stack, 2 * i + 2);
+        uint64_t loss = take(1, of_loss, 2 * i + 3);
+        uint64_t gradient = take_back(2, 2 * i + 2, "MulBackward0");
+        give(gradient, 2, ML_EVENT_BACKWARD, 0);
+        give(loss, 1, 0, 0);
+    }
+    const ml_advice *left = find(ML_ADVICE_STEPS_KEPT);
+    CHECK(left != NULL && !left->exact);
+    CHECK_INT(line_of(left), 5);
+    CHECK_INT(left->blocks, 7);
+    CHECK(find(ML_ADVICE_LATE_FREES) == NULL);
     end();
 }
 
@@ -468,6 +495,7 @@ main(void)
     RUN(test_a_graph_that_no_pass_runs);
     RUN(test_a_graph_that_a_pass_retains);
     RUN(test_a_list_is_no_graph);
+    RUN(test_a_list_without_last_uses);
     RUN(test_a_graph_that_a_pass_frees);
     RUN(test_a_forward_that_runs_out_of_memory);
     RUN(test_lines_that_keep_segments);
