@@ -47,8 +47,8 @@ def _gradients_late(item):
 def _steps_kept(item):
     return (
         "Each step leaves blocks that are kept",
-        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of this line, are "
-        "live at the peak, left by the steps before.",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of this line "
+        "or of the graph that ends there, are live at the peak, left by the steps before.",
         "empty what holds them, or keep .item() or .detach().cpu() of the tensor instead",
     )
 

@@ -32,7 +32,11 @@ typedef struct found {
     uint32_t begin; /* steps, by index */
     uint32_t last;
     bool folded;
+    size_t into;    /* if folded: the line that ends the graph, by index */
+    uint32_t place; /* among the lines that are told; or NOT_TOLD */
 } found;
+
+#define NOT_TOLD UINT32_MAX
 
 typedef struct growth_work {
     const ml_analysis *analysis;
@@ -182,7 +186,7 @@ measure(growth_work *f, size_t first, size_t count, found *out)
     line->since = ml_growth_step_number(&f->steps, out->begin);
     line->steps = count - first;
     line->certain = line->steps >= ML_GROWTH_STEPS;
-    /* The median, because a library may have made its workspace in one of them. */
+    /* The median, because something may have been made once for all in one of them. */
     line->per_step =
         median(f->sums, sizes) * line->steps / (f->steps.count - out->begin);
     return line->certain || most / SIZES_APART <= least;
@@ -313,6 +317,7 @@ fold_graph(growth_work *f, found *line)
         if (other != line && !other->folded && !other->line.graph &&
             grow_together(line, other) && saved_until(f, other, step, loss->row) != 0) {
             other->folded = true;
+            other->into = (size_t)(line - f->list);
             line->line.bytes += other->line.bytes;
             line->line.blocks += other->line.blocks;
             line->line.per_step += other->line.per_step;
@@ -323,12 +328,11 @@ fold_graph(growth_work *f, found *line)
 
 /* ---- All of them ---- */
 
-/* Blocks to look up holders by, those of earlier steps first. */
-static void
-name_rows(const growth_work *f, found *line)
+/* The cause of LINE's newest block that is left. */
+static ml_cause
+cause_of(const growth_work *f, const found *line)
 {
     const ml_analysis *a = f->analysis;
-    ml_growing *out = &line->line;
     size_t newest = f->kept.list[line->end - 1].row;
     for (size_t i = line->end; i > line->first; i--) {
         const ml_kept *block = &f->kept.list[i - 1];
@@ -337,13 +341,21 @@ name_rows(const growth_work *f, found *line)
             break;
         }
     }
-    out->cause =
-        ml_causes_of(a->causes, a->device, a->lifetimes.rows[newest].birth - 1);
+    return ml_causes_of(a->causes, a->device, a->lifetimes.rows[newest].birth - 1);
+}
+
+/* Blocks to look up holders by, those of earlier steps first. */
+static void
+name_rows(const growth_work *f, found *line)
+{
+    const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
+    ml_growing *out = &line->line;
+    out->cause = cause_of(f, line);
     for (size_t i = line->end; i > line->first; i--) {
         const ml_kept *block = &f->kept.list[i - 1];
-        const ml_lifetime *life = &a->lifetimes.rows[block->row];
+        const ml_lifetime *life = &lifetimes->rows[block->row];
         if (block->step < line->last && out->row_count < ML_GROWING_BLOCKS &&
-            ml_lifetime_last(&a->lifetimes, life)->requested == ML_NEVER) {
+            ml_lifetime_last(lifetimes, life)->requested == ML_NEVER) {
             out->rows[out->row_count++] = block->row;
         }
     }
@@ -415,8 +427,8 @@ matters(const growth_work *f, const found *line)
 static int
 compare_found(const void *a, const void *b)
 {
-    const ml_growing *x = a;
-    const ml_growing *y = b;
+    const ml_growing *x = &(*(found *const *)a)->line;
+    const ml_growing *y = &(*(found *const *)b)->line;
     if (x->certain != y->certain) {
         return x->certain ? -1 : 1;
     }
@@ -424,6 +436,36 @@ compare_found(const void *a, const void *b)
         return x->per_step > y->per_step ? -1 : 1;
     }
     return (x->cause.stack > y->cause.stack) - (x->cause.stack < y->cause.stack);
+}
+
+/* Fills *OUT, which has room, in ORDER, which has room too. */
+static void
+tell(growth_work *f, found **order, ml_growth *out)
+{
+    for (size_t i = 0; i < f->found_count; i++) {
+        found *line = &f->list[i];
+        line->place = NOT_TOLD;
+        if (!line->folded && matters(f, line)) {
+            name_rows(f, line);
+            name_holder(f, line);
+            order[out->count++] = line;
+        }
+    }
+    if (out->count != 0) {
+        qsort(order, out->count, sizeof(*order), compare_found);
+    }
+    for (size_t i = 0; i < out->count; i++) {
+        order[i]->place = (uint32_t)i;
+        out->lines[i] = order[i]->line;
+    }
+    for (size_t i = 0; i < f->found_count; i++) {
+        const found *line = &f->list[i];
+        uint32_t place = line->folded ? f->list[line->into].place : line->place;
+        if (place != NOT_TOLD) {
+            out->growers[out->grower_count++] =
+                (ml_grower){.cause = cause_of(f, line), .line = place};
+        }
+    }
 }
 
 static int
@@ -435,21 +477,14 @@ take_lines(growth_work *f, ml_growth *out)
         }
     }
     out->lines = ml_alloc_zeroed(f->found_count + 1, sizeof(*out->lines));
-    if (out->lines == NULL) {
-        return ML_ENOMEM;
+    out->growers = ml_alloc_zeroed(f->found_count + 1, sizeof(*out->growers));
+    found **order = ml_alloc_zeroed(f->found_count + 1, sizeof(*order));
+    bool room = out->lines != NULL && out->growers != NULL && order != NULL;
+    if (room) {
+        tell(f, order, out);
     }
-    for (size_t i = 0; i < f->found_count; i++) {
-        found *line = &f->list[i];
-        if (!line->folded && matters(f, line)) {
-            name_rows(f, line);
-            name_holder(f, line);
-            out->lines[out->count++] = line->line;
-        }
-    }
-    if (out->count != 0) {
-        qsort(out->lines, out->count, sizeof(*out->lines), compare_found);
-    }
-    return 0;
+    ml_free(order);
+    return room ? 0 : ML_ENOMEM;
 }
 
 static int
@@ -475,6 +510,7 @@ free_growth(ml_attached *attached)
 {
     ml_growth *growth = (ml_growth *)attached;
     ml_free(growth->lines);
+    ml_free(growth->growers);
     ml_free(growth);
 }
 
@@ -523,24 +559,25 @@ ml_growth_of(const ml_analysis *analysis, const ml_growth **out)
     return 0;
 }
 
-bool
-ml_growing_made(const ml_growing *line, const ml_cause *cause)
+const ml_growing *
+ml_growth_find(const ml_growth *growth, const ml_cause *cause)
 {
-    return cause->frame != 0 && line->cause.frame == cause->frame &&
-           (line->cause.phase == ML_PHASE_BACKWARD) ==
-               (cause->phase == ML_PHASE_BACKWARD);
+    for (size_t i = 0; i < growth->grower_count && cause->frame != 0; i++) {
+        const ml_grower *made = &growth->growers[i];
+        if (growth->lines[made->line].certain && made->cause.frame == cause->frame &&
+            (made->cause.phase == ML_PHASE_BACKWARD) ==
+                (cause->phase == ML_PHASE_BACKWARD)) {
+            return &growth->lines[made->line];
+        }
+    }
+    return NULL;
 }
 
 bool
 ml_growth_has(const ml_growth *growth, const ml_cause *cause)
 {
-    for (size_t i = 0; i < growth->count; i++) {
-        const ml_growing *line = &growth->lines[i];
-        if (line->certain && !line->graph && ml_growing_made(line, cause)) {
-            return true;
-        }
-    }
-    return false;
+    const ml_growing *line = ml_growth_find(growth, cause);
+    return line != NULL && !line->graph;
 }
 
 void

@@ -23,7 +23,7 @@
  *     list of losses fails this.
  *
  * Of ML_GROWTH_FEWEST steps or more, but too few for that, it is told as not certain.  An
- * optimizer's states do not count, nor the newest gradient of a parameter: there are as many as
+ * optimizer's states and libraries' workspaces do not count, nor the newest gradient of a parameter: there are as many as
  * parameters, and more with each layer that is unfrozen.  In torch's own snapshots, which name
  * no parameter, nor the oldest blocks that passes left of a size, as many as there were blocks
  * of it before the first pass. */
@@ -70,6 +70,12 @@ typedef struct ml_growing {
     size_t row_count;
 } ml_growing;
 
+/* A line that made blocks of what grows. */
+typedef struct ml_grower {
+    ml_cause cause; /* of its newest block */
+    uint32_t line; /* an index of the lines: itself, or the end of the graph it is in */
+} ml_grower;
+
 typedef struct ml_growth {
     ml_attached attached; /* to its analysis */
     uint8_t by;           /* enum ml_growth_by */
@@ -77,6 +83,8 @@ typedef struct ml_growth {
     uint64_t last;        /* number of the last */
     ml_growing *lines;    /* owned; certain ones first, then most bytes a step */
     size_t count;
+    ml_grower *growers; /* owned */
+    size_t grower_count;
 } ml_growth;
 
 /* *OUT is borrowed and lives as long as ANALYSIS.  0 or ML_ENOMEM. */
@@ -85,9 +93,9 @@ int ml_growth_of(const ml_analysis *analysis, const ml_growth **out);
 /* Has VERDICT, of CAUSE, say that it grows where it says that it is kept. */
 void ml_growth_tell(const ml_growth *growth, const ml_cause *cause,
                     ml_verdict *verdict);
-/* Whether LINE made the blocks of CAUSE. */
-bool ml_growing_made(const ml_growing *line, const ml_cause *cause);
-/* Whether CAUSE is of a line that grows for certain, and not as the end of a graph. */
+/* What grows for certain by blocks of CAUSE; NULL: nothing. */
+const ml_growing *ml_growth_find(const ml_growth *growth, const ml_cause *cause);
+/* Whether CAUSE is of a line that grows for certain, and not as part of a graph. */
 bool ml_growth_has(const ml_growth *growth, const ml_cause *cause);
 
 const char *ml_growth_by_text(unsigned by); /* "" for an unknown one */

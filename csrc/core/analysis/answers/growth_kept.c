@@ -39,17 +39,20 @@ step_of(const ml_growth_steps *steps, uint32_t moment)
     return (uint32_t)at;
 }
 
-/* Whether the block of LIFE is an optimizer's state: by its tag, or in torch's own snapshots as
- * far as their stacks and sizes tell. */
+/* Whether a training keeps the block of LIFE in any case: it is a library's workspace, or an
+ * optimizer's state: by its tag, or in torch's own snapshots as far as their stacks and sizes
+ * tell. */
 static bool
-is_state(const ml_analysis *a, const ml_lifetime *life)
+is_for_good(const ml_analysis *a, const ml_lifetime *life)
 {
-    if (ml_causes_signs(a->causes)->of == NULL) {
-        return life->tag == ML_CATEGORY_OPTIMIZER_STATE;
+    bool tags = ml_causes_signs(a->causes)->of == NULL;
+    if (tags && life->tag == ML_CATEGORY_OPTIMIZER_STATE) {
+        return true;
     }
     ml_cause cause = ml_causes_of(a->causes, a->device, life->birth - 1);
-    return ml_categories_judge(a->categories, life, &cause).category ==
-           ML_CATEGORY_OPTIMIZER_STATE;
+    uint8_t category = ml_categories_judge(a->categories, life, &cause).category;
+    return category == ML_CATEGORY_WORKSPACE ||
+           (!tags && category == ML_CATEGORY_OPTIMIZER_STATE);
 }
 
 static int
@@ -79,7 +82,7 @@ find_all(const ml_analysis *analysis, const ml_growth_steps *steps, ml_kept_bloc
         uint32_t until =
             end->requested == ML_NEVER ? count : step_of(steps, end->requested);
         bool outlives = until > step + 1 || (until == count && step + 1 == count);
-        if (outlives && !is_state(analysis, life)) {
+        if (outlives && !is_for_good(analysis, life)) {
             error = add_kept(analysis, out, i, step, until);
         }
     }

@@ -277,6 +277,24 @@ ml_proposals_add(ml_proposals *proposals, enum ml_advice_kind kind)
     return advice;
 }
 
+bool *
+ml_proposals_hold(const ml_advice_case *it, const ml_proposals *proposals)
+{
+    bool *held = ml_alloc_zeroed(it->workload->count + 1, sizeof(bool));
+    for (size_t i = 0; held != NULL && i < proposals->count; i++) {
+        const ml_advice *advice = &proposals->list[i];
+        if (advice->kind != ML_ADVICE_GRAPH_UNUSED &&
+            advice->kind != ML_ADVICE_GRAPH_RETAINED &&
+            advice->kind != ML_ADVICE_STEPS_KEPT) {
+            continue;
+        }
+        for (size_t k = 0; k < advice->edit_count; k++) {
+            held[advice->edits[k].demand] = true;
+        }
+    }
+    return held;
+}
+
 int
 ml_advice_edit(ml_advice *advice, ml_edit edit)
 {

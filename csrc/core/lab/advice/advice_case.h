@@ -181,6 +181,9 @@ bool ml_demand_left(const ml_advice_case *it, size_t demand);
 
 /* A new proposal without edits, borrowed until the next call; NULL: no memory. */
 ml_advice *ml_proposals_add(ml_proposals *proposals, enum ml_advice_kind kind);
+/* By demand: PROPOSALS say that an autograd graph holds it, or that steps leave it.  The caller
+ * frees it with ml_free; NULL: no memory. */
+bool *ml_proposals_hold(const ml_advice_case *it, const ml_proposals *proposals);
 /* 0 or ML_ENOMEM. */
 int ml_advice_edit(ml_advice *advice, ml_edit edit);
 /* Widens the module pattern of ADVICE so that it also fits MODULE, a string id.  0 or

@@ -117,30 +117,6 @@ compare_groups(const void *a, const void *b)
     return compare_groups_of(x->first, y->first);
 }
 
-/* Sets *OUT by demand: PROPOSALS say that an autograd graph holds it, or that steps leave
- * it. */
-static int
-find_held(const ml_advice_case *it, const ml_proposals *proposals, bool **out)
-{
-    bool *held = ml_alloc_zeroed(it->workload->count + 1, sizeof(bool));
-    *out = held;
-    if (held == NULL) {
-        return ML_ENOMEM;
-    }
-    for (size_t i = 0; i < proposals->count; i++) {
-        const ml_advice *advice = &proposals->list[i];
-        if (advice->kind != ML_ADVICE_GRAPH_UNUSED &&
-            advice->kind != ML_ADVICE_GRAPH_RETAINED &&
-            advice->kind != ML_ADVICE_STEPS_KEPT) {
-            continue;
-        }
-        for (size_t k = 0; k < advice->edit_count; k++) {
-            held[advice->edits[k].demand] = true;
-        }
-    }
-    return 0;
-}
-
 static size_t
 find_late(const ml_advice_case *it, const bool *held, late *all)
 {
@@ -220,9 +196,8 @@ ml_advise_frees(const ml_advice_case *it, ml_proposals *out)
     size_t room = it->workload->count + 1;
     late *all = ml_alloc_zeroed(room, sizeof(late));
     group *groups = ml_alloc_zeroed(room, sizeof(group));
-    bool *held = NULL;
-    int error = all == NULL || groups == NULL ? ML_ENOMEM : 0;
-    error = error < 0 ? error : find_held(it, out, &held);
+    bool *held = ml_proposals_hold(it, out);
+    int error = all == NULL || groups == NULL || held == NULL ? ML_ENOMEM : 0;
     if (error == 0) {
         size_t count = find_late(it, held, all);
         size_t group_count = find_groups(it, all, count, groups);

@@ -1,5 +1,5 @@
-/* Blocks that a line leaves behind step after step: a leak, told by what it would save to
- * keep none of them.
+/* Blocks that a line leaves behind step after step, or a graph that ends there: a leak, told by
+ * what it would save to keep none of them.
  *
  * growth.h finds the lines.  A block ends after its last use, where those of all steps are
  * known; else with the step that made it, an estimate. */
@@ -8,15 +8,13 @@
 #include "analysis/answers/growth_steps.h"
 #include "base/base.h"
 
-/* A line of no proposal. */
-#define NO_LINE UINT32_MAX
-
 typedef struct kept_work {
     const ml_advice_case *it;
     bool uses; /* the last uses of all steps are known */
     ml_growth_steps steps;
-    uint32_t
-        *line_of; /* owned; by index of what is told of demands: a line of growth */
+    const ml_growing *
+        *line_of; /* owned; by index of what is told of demands; NULL: none */
+    bool *held;   /* owned; by demand: it is told of already */
 } kept_work;
 
 /* Whether a training keeps blocks of CATEGORY, whichever line made them: what a library kept
@@ -27,22 +25,6 @@ is_for_good(uint8_t category)
     return category == ML_CATEGORY_PARAMETER || category == ML_CATEGORY_GRADIENT ||
            category == ML_CATEGORY_OPTIMIZER_STATE ||
            category == ML_CATEGORY_WORKSPACE || category == ML_CATEGORY_COMMUNICATION;
-}
-
-/* The index of the line that grows by blocks of OF. */
-static uint32_t
-find_line(const ml_growth *growth, const ml_explained *of)
-{
-    if (is_for_good(of->verdict.category)) {
-        return NO_LINE;
-    }
-    for (size_t i = 0; i < growth->count; i++) {
-        const ml_growing *line = &growth->lines[i];
-        if (line->certain && !line->graph && ml_growing_made(line, &of->cause)) {
-            return (uint32_t)i;
-        }
-    }
-    return NO_LINE;
 }
 
 /* The index of the step that made what was born at EVENT; the number of steps: none, it came
@@ -79,12 +61,17 @@ is_kept(const kept_work *f, size_t index, size_t *until)
         return false;
     }
     *until = f->uses ? demand->last_used : steps->moments[step];
-    return !f->uses || (demand->last_used < demand->freed &&
-                        (demand->freed != ML_NO_EVENT || ml_demand_left(f->it, index)));
+    if (!f->uses) {
+        return true;
+    }
+    /* What is there at the end may yet be used, unless a whole step did without it. */
+    return demand->freed != ML_NO_EVENT
+               ? demand->last_used < demand->freed
+               : step_of(steps, demand->last_used) + 1 < steps->count;
 }
 
 static int
-propose(const kept_work *f, uint32_t line, ml_proposals *out)
+propose(const kept_work *f, const ml_growing *line, ml_proposals *out)
 {
     const ml_advice_case *it = f->it;
     ml_advice *advice = ml_proposals_add(out, ML_ADVICE_STEPS_KEPT);
@@ -92,23 +79,23 @@ propose(const kept_work *f, uint32_t line, ml_proposals *out)
         return ML_ENOMEM;
     }
     advice->exact = f->uses;
+    advice->frame = line->cause.frame;
     int error = 0;
     for (size_t i = it->workload->before_count; i < it->workload->count && error == 0;
          i++) {
         size_t until;
         const ml_demand *demand = &it->workload->demands[i];
-        if (f->line_of[it->of[i]] != line || !is_kept(f, i, &until)) {
+        if (f->line_of[it->of[i]] != line || f->held[i] || !is_kept(f, i, &until)) {
             continue;
         }
         const ml_explained *is = ml_explained_of(it, i);
-        advice->frame = is->cause.frame;
         advice->name = advice->count == 0 || advice->name == is->name ? is->name : 0;
         advice->count++;
         if (until <= it->before.peak_event && ml_demand_at_peak(it, i)) {
             advice->bytes += demand->block_bytes;
             advice->blocks++;
         }
-        if (is->cause.module != 0) {
+        if (is->cause.module != 0 && !line->graph) {
             error = ml_advice_add_module(advice, it->recording, is->cause.module);
         }
         ml_edit edit = {.kind = ML_EDIT_FREE, .demand = i, .until = until};
@@ -120,25 +107,32 @@ propose(const kept_work *f, uint32_t line, ml_proposals *out)
 int
 ml_advise_steps_kept(const ml_advice_case *it, ml_proposals *out)
 {
+    const ml_growth *growth = it->growth;
     const ml_analysis *analysis;
     kept_work f = {.it = it};
-    if (it->growth->count == 0) {
+    if (growth->count == 0) {
         return 0;
     }
     f.uses = !it->trace->uses_sampled && ml_advice_knows_uses(it);
     int error = ml_analysis_of(it->recording, it->device, &analysis);
     error = error < 0 ? error : ml_growth_steps_find(analysis, &f.steps);
     f.line_of = ml_alloc_zeroed(it->told_count + 1, sizeof(*f.line_of));
-    error = error == 0 && f.line_of == NULL ? ML_ENOMEM : error;
+    f.held = ml_proposals_hold(it, out);
+    bool room = f.line_of != NULL && f.held != NULL;
+    error = error < 0 || room ? error : ML_ENOMEM;
     for (size_t i = 0; error == 0 && i < it->told_count; i++) {
-        f.line_of[i] = find_line(it->growth, &it->told[i]);
+        const ml_explained *of = &it->told[i];
+        f.line_of[i] = is_for_good(of->verdict.category)
+                           ? NULL
+                           : ml_growth_find(growth, &of->cause);
     }
-    for (size_t i = 0; error == 0 && i < it->growth->count; i++) {
-        if (it->growth->lines[i].certain && !it->growth->lines[i].graph) {
-            error = propose(&f, (uint32_t)i, out);
+    for (size_t i = 0; error == 0 && i < growth->count; i++) {
+        if (growth->lines[i].certain) {
+            error = propose(&f, &growth->lines[i], out);
         }
     }
     ml_free(f.line_of);
+    ml_free(f.held);
     ml_growth_steps_fini(&f.steps);
     return error;
 }

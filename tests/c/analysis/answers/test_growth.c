@@ -537,8 +537,8 @@ test_no_memory(void)
             budget_begin(tries);
             result = ml_growth_of(analysis, &r.growth);
             budget_end();
-            /* The analysis keeps the answer and its lines. */
-            CHECK_INT(budget_alive, result == 0 ? 2 : 0);
+            /* The analysis keeps the answer, its lines and who made them. */
+            CHECK_INT(budget_alive, result == 0 ? 3 : 0);
         }
         CHECK_INT(result, 0);
         CHECK_UINT(r.growth->count, 1);
