@@ -127,7 +127,7 @@ class Advice(Savings):
     kind: the waste.  exact: False if the replay assumes when memory would be freed.
     together: it still saves after the advices before it.  file "": no single line.  The
     kind decides the meaning of bytes, blocks and count.  name: the owner's name for the
-    tensor.  conf: allocator settings.
+    tensor, or, as "x of train", the variable that holds it.  conf: allocator settings.
     """
 
     kind: str

@@ -114,6 +114,9 @@ class _Segment:
         expression = _expression(self.parts)
         if not expression:
             return self.bare
+        if self.what == "local" and expression.startswith("self."):
+            # No variable of the function, but an attribute that outlives its call.
+            return f"`{expression}` in {self.bare}"
         what = f"{self.what} " if self.what else ""
         return f"{what}`{expression}`{self.of}"
 

@@ -28,6 +28,11 @@ _OF_ELEMENTS = {
     *("mse_loss", "smooth_l1_loss", "huber_loss"),
     *("MSELoss", "SmoothL1Loss", "HuberLoss"),
 }
+_VARIABLES = tuple(
+    f"{what}_{kind}" for what in ("LOAD", "STORE", "DELETE") for kind in ("FAST", "NAME", "GLOBAL")
+)
+# What does not go on with the next instruction.
+_LEAVES = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RETURN_", "RAISE_", "RERAISE")
 _BESIDE_CALLS = ("PRECALL", "CACHE", "KW_NAMES")
 _CALLS = ("CALL", "CALL_METHOD", "CALL_FUNCTION")
 _STORES = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL")
@@ -50,6 +55,43 @@ def facts() -> tuple[int, int, int, int]:
                 gradients = _gradients(part, frames[place + 1 :])
                 return gradients, *_outputs(part, called), _loss(part, frames[:place])
     return UNKNOWN, UNKNOWN, 0, UNKNOWN
+
+
+def set_again(frame: FrameType, name: str) -> int | None:
+    """The line that sets the variable NAME of FRAME again, if nothing reads it before; 0 if
+    it dies with the function; None if it is read, or that cannot be told."""
+    code = frame.f_code
+    if name in (*code.co_cellvars, *code.co_freevars):
+        return None
+    if not code.co_flags & inspect.CO_OPTIMIZED and _reads(code.co_consts, name):
+        return None
+    steps = [step for each in dis.get_instructions(code) for step in _simple(each)]
+    places = {step.offset: place for place, step in reversed([*enumerate(steps)])}
+    lines = [*dis.findlinestarts(code)]
+    todo = [place for place, step in enumerate(steps) if step.offset > frame.f_lasti][:1]
+    seen, line = set(), 0
+    while todo:
+        place = todo.pop()
+        step = steps[place]
+        if place in seen:
+            continue
+        seen.add(place)
+        if step.argval == name and step.opname.startswith(_VARIABLES):
+            if step.opname.startswith("LOAD"):
+                return None
+            line = line or [at for start, at in lines if at and start <= step.offset][-1]
+            continue
+        if _is_jump(step):
+            todo.append(places[step.argval])
+        if not step.opname.startswith(_LEAVES) and place + 1 < len(steps):
+            todo.append(place + 1)
+    return line
+
+
+def _reads(constants, name):
+    """Whether the code of a function or class among CONSTANTS has that name."""
+    codes = [each for each in constants if inspect.iscode(each)]
+    return any(name in code.co_names or _reads(code.co_consts, name) for code in codes)
 
 
 def _threads() -> list[FrameType]:
@@ -187,7 +229,7 @@ def _outputs(part, called):
         stored = after is not None and after.opname in (*_STORES, "UNPACK_SEQUENCE")
         now = YES if stored and (after.argval in kept or "UNPACK" in after.opname) else NO
     storages = {}
-    for value in _values(part.frame, kept):
+    for value in values(part.frame, kept):
         items = [value]
         if isinstance(value, dict):
             items = list(dict.values(value))
@@ -205,7 +247,7 @@ def _loss(part, inner):
     stands for, or by the code."""
     named = {c.argval for c in part.code if c.opname.startswith("LOAD")}
     names = {name for name in named if isinstance(name, str)}
-    found = names | {type(value).__name__ for value in _values(part.frame, names)}
+    found = names | {type(value).__name__ for value in values(part.frame, names)}
     found.update(*(frame.f_code.co_names for frame in inner if not _is_torchs(frame)))
     if not _OF_CLASSES.isdisjoint(found):
         return CLASSES
@@ -224,7 +266,7 @@ def _model_calls(part):
     for i, step in enumerate(steps):
         loads = steps[max(i - 1 - (step.arg or 0), 0) : i] if step.opname in _CALLS else []
         if loads and all(c.opname.startswith("LOAD") and not _is_attribute(c) for c in loads):
-            if any(isinstance(v, torch.nn.Module) for v in _values(part.frame, {loads[0].argval})):
+            if any(isinstance(v, torch.nn.Module) for v in values(part.frame, {loads[0].argval})):
                 yield step.offset
 
 
@@ -236,11 +278,11 @@ def _is_module_call(frame):
     """Whether FRAME is torch's call of a module of any kind but a loss."""
     if frame is None or frame.f_code.co_name not in ("_wrapped_call_impl", "_call_impl"):
         return False
-    kinds = {type(owner).__module__ for owner in _values(frame, {"self"})}
+    kinds = {type(owner).__module__ for owner in values(frame, {"self"})}
     return not any(kind.startswith("torch.nn.modules.loss") for kind in kinds)
 
 
-def _values(frame, names):
+def values(frame, names):
     """The values that NAMES have in FRAME, as variables or, in a function, as globals."""
     optimized = frame.f_code.co_flags & inspect.CO_OPTIMIZED
     values = frame.f_locals

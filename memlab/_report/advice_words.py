@@ -54,10 +54,20 @@ def _steps_kept(item):
 
 
 def _late_frees(item):
+    held = f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}"
+    if item["name"]:
+        name = item["name"].partition(" of ")[0]
+        also = item["name"].partition("; ")[2]
+        return (
+            f"{name} is held until it is set again",
+            f"{held}, are live at the peak, though nothing reads {name} any more: the line "
+            "below frees the old value only once the new one is there.",
+            f"del {name}, after its last use" + (f", and {also}" if also else ""),
+        )
     return (
         "Blocks are held after their last use",
-        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of this line, are "
-        "live at the peak though no operator reads or writes them any more.",
+        f"{held} of this line, are live at the peak though no operator reads or writes "
+        "them any more.",
         "del the variable that holds it, or the entry of a list, after its last use",
     )
 

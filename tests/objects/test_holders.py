@@ -221,7 +221,7 @@ def test_cells_of_a_notebook(phantom_run):
     assert said[1] == "global global `_2` of module `__main__`"
     assert said[2] == "global global `Out[2]` of module `__main__`"
     # IPython itself keeps a second namespace.
-    assert said[3].startswith("local local `self.user_ns_hidden['_2']` of ")
+    assert said[3].startswith("local `self.user_ns_hidden['_2']` in ")
     assert said[4] == "global global `net.weight` of module `__main__`"
 
 

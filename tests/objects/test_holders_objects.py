@@ -93,6 +93,21 @@ def test_local_of_a_running_function():
     assert run() == [f"local `loss` of {name} at {where}"]
 
 
+def test_an_attribute_of_self_is_no_local_variable():
+    class Trainer:
+        def __init__(self):
+            self.outputs = [0, Thing()]
+
+        def step(self):
+            return told(lambda: self.outputs[1])
+
+    # Of Python 3.10 the name has no class.
+    name = "step" if sys.version_info < (3, 11) else Trainer.step.__qualname__
+    where = f"{HERE}:{line(Trainer.step, 1)}"
+    said = Trainer().step()
+    assert said == [f"`self.outputs[1]` in {name}() at {where}"]
+
+
 def test_local_of_another_thread():
     ready, go = threading.Event(), threading.Event()
     seen = []

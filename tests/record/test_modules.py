@@ -89,6 +89,16 @@ done(paths(model))
     assert ("head", "Net") in chains
 
 
+def test_a_number_alone_is_no_name(run):
+    (want,), chains = run("""
+model = nn.Sequential(nn.Linear(8, 8), Block())
+snapshot.start()
+model(x)
+done([p and "Sequential." + p or "Sequential" for p, _ in model.named_modules()])
+""")
+    assert names(chains) == set(want)
+
+
 def test_a_model_made_before_and_one_deleted_before_it_is_read(run):
     _, chains = run("""
 model = Net(1)
@@ -371,7 +381,7 @@ assert categories["parameter"] == (4 << 20) + 3 * 8192, categories
 # product alone, before the bias's gradient is made.
 later = categories["parameter"] - categories["gradient"]
 assert later in (0, 8192), categories
-assert modules["0"] >= 2 * ((4 << 20) + 8192) - later, modules
+assert modules["Sequential.0"] >= 2 * ((4 << 20) + 8192) - later, modules
 """, warm=True)
 
 

@@ -113,7 +113,7 @@ def test_what_steps_leave_is_told_with_some_uses_too(ran, tmp_path):
     for every in (1, 4):
         ran(every, 40)
         explained = memlab.explain(tmp_path / "it.mlab")["devices"][0]
-        item = next(item for item in explained["advice"] if item["module"] == "2")
+        item = next(item for item in explained["advice"] if item["module"] == "Sequential.2")
         assert item["kind"] == "steps_kept" and item["exact"] == (every == 1)
         held[every] = item["bytes"] // (4 << 20)
     # At the peak, in the backward pass of step 36 or later: the outputs of the steps 0, 5 ...

@@ -66,6 +66,44 @@ def test_killed(tmp_path):
     assert line["holder"].startswith("local `kept[...]` of main()")
 
 
+EPOCHS = """
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.model = torch.nn.Linear(8, 8)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.outputs = []
+
+    def step(self):
+        self.optimizer.zero_grad()
+        self.model(torch.zeros(4, 8)).sum().backward()
+        self.optimizer.step()
+
+    def fit(self):
+        for epoch in range(6):
+            for _ in range(60):
+                self.step()
+            self.outputs.append(torch.zeros(4096))
+
+def main():
+    Trainer().fit()
+
+main()
+"""
+
+
+def test_holder_of_what_each_epoch_leaves(tmp_path):
+    """The list dies with the function, of which the last look therefore knows nothing."""
+    program = tmp_path / "epochs.py"
+    program.write_text(EPOCHS)
+    command("run", "--device", "cpu", "--out", "out", str(program), cwd=tmp_path)
+    line = growing(tmp_path / "out" / "rank0.mlab")
+    assert (line["line"], line["steps"]) == (19, 5)
+    name = "step" if sys.version_info < (3, 11) else "Trainer.step"
+    assert line["holder"].startswith(f"`self.outputs[...]` in {name}()")
+
+
 def test_nobody_fails_on_a_program_that_settles(tmp_path):
     program = ROOT / "tests" / "programs" / "settles" / "warm_up.py"
     command("run", "--device", "cpu", "--out", "out", str(program), cwd=tmp_path)

@@ -123,7 +123,9 @@ typedef struct ml_annotation {
      * torch's allocated.  All unknown: it could not be read, and the name says why. */ \
     XX(GPU, 7, "gpu") \
     XX(OOM, 8, "oom") /* asked for; free on the device; total; allowed */ \
-    /* Who holds the block at this address; the name says who. */ \
+    /* Who holds the block at this address; the name says who.  Of a variable that \
+     * nothing reads until it is set again the name is "NAME of FUNCTION": the line that sets \
+     * it. */ \
     XX(HOLDER, 9, "holder") \
     /* Where memory runs out, what no event tells.  Of an optimizer, whose class the name is: \
      * bytes of the state that it will keep; of the parameters that it trains. */ \

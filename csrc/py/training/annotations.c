@@ -111,8 +111,9 @@ ml_py_mark(PyObject *Py_UNUSED(module), PyObject *name)
 }
 
 const char ml_py_note_holder_doc[] =
-    "note_holder($module, source, device, address, holder, /)\n--\n\n"
+    "note_holder($module, source, device, address, holder, line=0, /)\n--\n\n"
     "Notes who holds the block at an address of a device.\n\n"
+    "line: of a variable that nothing reads any more, the one that sets it again.\n"
     "Raises TypeError, OverflowError.";
 
 PyObject *
@@ -120,15 +121,16 @@ ml_py_note_holder(PyObject *Py_UNUSED(module), PyObject *args)
 {
     const char *source, *holder;
     Py_ssize_t length;
-    unsigned long long address;
+    unsigned long long address, line = 0;
     int device;
-    if (!PyArg_ParseTuple(args, "siKs#:note_holder", &source, &device, &address,
-                          &holder, &length)) {
+    if (!PyArg_ParseTuple(args, "siKs#|K:note_holder", &source, &device, &address,
+                          &holder, &length, &line)) {
         return NULL;
     }
     const ml_source *of = ml_recorder_source(source);
     if (of != NULL) {
-        ml_note note = {.kind = ML_NOTE_HOLDER, .device = device, .values = {address}};
+        ml_note note = {
+            .kind = ML_NOTE_HOLDER, .device = device, .values = {address, line}};
         ml_recorder_note(of, &note, holder, (size_t)length);
     }
     Py_RETURN_NONE;

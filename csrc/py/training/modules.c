@@ -3,7 +3,8 @@
  * A module's name is its path in named_modules() of its root, the module that no other
  * holds.  The root's name is its class.  If several roots hold modules, as in a GAN,
  * each path starts with the root's class; a second root of one class is Class#2, in the
- * order of discovery.
+ * order of discovery.  So does that of a root whose modules are numbered: the number
+ * alone would tell nothing.
  *
  * A named module is watched by a weak reference.  When it dies, its address is
  * forgotten before its memory is given out again.  A later module at that address is
@@ -242,6 +243,18 @@ find_roots(naming *names, PyObject *objects, root *roots)
     return count;
 }
 
+/* Whether the first module in MODULE has a number for its name, as in a Sequential. */
+static bool
+numbers_its_modules(const naming *names, PyObject *module)
+{
+    PyObject *children = children_of(names, module);
+    PyObject *key, *child;
+    Py_ssize_t position = 0;
+    return children != NULL && PyDict_Next(children, &position, &key, &child) &&
+           PyUnicode_Check(key) && PyUnicode_GET_LENGTH(key) != 0 &&
+           Py_UNICODE_ISDIGIT(PyUnicode_READ_CHAR(key, 0));
+}
+
 /* Names the parameter that optimizers step, and the module's own while it works. */
 static void
 name_shard(void *context, const ml_shard *shard)
@@ -272,7 +285,8 @@ name_all(naming *names, PyObject *objects)
     }
     ml_addresses_fini(&names->seen);
     for (size_t i = 0; i < count; i++) {
-        bool prefixed = holders > 1 && roots[i].holds_modules;
+        bool prefixed = roots[i].holds_modules &&
+                        (holders > 1 || numbers_its_modules(names, roots[i].module));
         see(names, roots[i].module);
         name_below(names, roots[i].module, prefixed ? prefix_of(names, roots, i) : 0,
                    0);

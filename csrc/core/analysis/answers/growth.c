@@ -409,7 +409,7 @@ name_holder(const growth_work *f, found *line)
     const ml_recording *recording = f->analysis->recording;
     for (size_t i = recording->note_count; i > 0 && line->line.holder == 0; i--) {
         const ml_note *note = &recording->notes[i - 1];
-        if (note->kind == ML_NOTE_HOLDER &&
+        if (note->kind == ML_NOTE_HOLDER && note->values[1] == 0 &&
             note->device == (int32_t)f->analysis->device && is_named(f, line, note)) {
             line->line.holder = note->name;
         }

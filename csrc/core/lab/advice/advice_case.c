@@ -91,6 +91,9 @@ explain_demands(ml_advice_case *it)
         error = ml_growth_of(analysis, &it->growth);
     }
     if (error == 0) {
+        error = ml_held_variables_find(analysis, workload, &it->variables);
+    }
+    if (error == 0) {
         it->of = ml_alloc_zeroed(workload->count + 1, sizeof(*it->of));
         error = it->of == NULL ? ML_ENOMEM : 0;
     }
@@ -203,6 +206,7 @@ ml_advice_case_fini(ml_advice_case *it)
     ml_free(it->told);
     ml_free(it->of);
     ml_free(it->stages);
+    ml_held_variables_fini(&it->variables);
     ml_schedule_fini(&it->schedule);
     ml_workload_free(it->workload);
     *it = (ml_advice_case){0};

@@ -7,6 +7,7 @@
 
 #include "analysis/answers/growth.h"
 #include "analysis/attribution/workspace.h"
+#include "lab/advice/held_variables.h"
 #include "lab/whatif/trial.h"
 #include "lab/whatif/workload.h"
 
@@ -86,7 +87,9 @@ typedef struct ml_advice {
     bool exact;     /* false: the edit is an estimate of what the change does */
     uint32_t frame; /* frame id of the line that it is about; 0: none */
     char *module; /* owned; paths with ", " between, "*" for what differs; NULL: none */
-    uint32_t name;   /* string: the tensor's, as its owner calls it; 0: none */
+    /* String: the tensor's, as its owner calls it; of late frees the variable that holds it,
+     * "NAME of FUNCTION"; 0: none. */
+    uint32_t name;
     uint64_t bytes;  /* concerned; at the peak, unless the kind says otherwise */
     uint64_t blocks; /* of these */
     uint64_t count;  /* as the kind says */
@@ -126,6 +129,7 @@ typedef struct ml_advice_case {
     const ml_growth *growth; /* borrowed */
     const ml_causes *causes; /* borrowed */
     uint8_t *stages;         /* owned; enum ml_stage by event */
+    ml_held_variables variables;
     bool exact;    /* a trial at the recorded addresses agrees with the recording */
     size_t failed; /* event of the first request that failed; ML_NO_EVENT: none did */
     size_t unfinished;     /* event; start of the forward pass in which it failed */

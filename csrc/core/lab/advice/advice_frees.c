@@ -1,6 +1,7 @@
 /* Blocks held after their last use, by a variable or a list that is no longer read.
  *
- * This needs a recording that knows last uses.  It looks only at blocks that the
+ * This needs a recording that knows last uses, or the variable (held_variables.h): what it
+ * holds is then taken to end with its step, an estimate.  It looks only at blocks that the
  * program itself holds: not at parameters, gradients and states, nor at what autograd
  * or an optimizer makes. advice_graph.c has the blocks that a graph holds.  A block
  * that is live at the end counts only if the recording continues for a whole step
@@ -17,7 +18,8 @@
 
 typedef struct late {
     size_t demand;
-    uint64_t module; /* hash of the module's path without numbers */
+    size_t until;    /* event by which it could end */
+    uint64_t module; /* hash of the module's path without numbers; 0: of a variable */
     uint32_t frame;
     bool at_peak; /* it would already be freed there */
 } late;
@@ -49,14 +51,21 @@ is_programs_own(const ml_explained *of)
     return of->cause.frame != 0 && !by_torch;
 }
 
+/* Whether the demand INDEX, of VARIABLE if that is not NULL, is held in vain after event
+ * *UNTIL. */
 static bool
-is_late(const ml_advice_case *it, size_t index)
+is_late(const ml_advice_case *it, size_t index, const ml_held_variable *variable,
+        size_t *until)
 {
     const ml_demand *demand = &it->workload->demands[index];
-    if (demand->born == ML_NO_EVENT || demand->last_used == ML_NO_EVENT ||
-        ml_demand_unfinished(it, index) ||
+    if (demand->born == ML_NO_EVENT || ml_demand_unfinished(it, index) ||
         !is_programs_own(ml_explained_of(it, index))) {
         return false;
+    }
+    *until = demand->last_used;
+    if (demand->last_used == ML_NO_EVENT) {
+        return variable != NULL &&
+               ml_held_variable_ends(&it->variables, variable, demand, until);
     }
     if (demand->freed == ML_NO_EVENT) {
         return ml_demand_left(it, index);
@@ -123,15 +132,19 @@ find_late(const ml_advice_case *it, const bool *held, late *all)
     size_t count = 0;
     size_t peak = it->before.peak_event;
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
-        if (!held[i] && is_late(it, i)) {
-            const ml_demand *demand = &it->workload->demands[i];
+        const ml_demand *demand = &it->workload->demands[i];
+        const ml_held_variable *variable = ml_held_variable_of(&it->variables, demand);
+        size_t until;
+        if (!held[i] && is_late(it, i, variable, &until)) {
+            const ml_cause *cause = &ml_explained_of(it, i)->cause;
+            bool set = variable != NULL && variable->frame != 0;
             all[count++] = (late){
                 .demand = i,
-                .module = pattern_of(
-                    &it->recording->strings[ml_explained_of(it, i)->cause.module]),
-                .frame = ml_explained_of(it, i)->cause.frame,
-                .at_peak = peak != ML_NO_EVENT && demand->last_used <= peak &&
-                           ml_demand_at_peak(it, i)};
+                .until = until,
+                .module = set ? 0 : pattern_of(&it->recording->strings[cause->module]),
+                .frame = set ? variable->frame : cause->frame,
+                .at_peak =
+                    peak != ML_NO_EVENT && until <= peak && ml_demand_at_peak(it, i)};
         }
     }
     if (count != 0) {
@@ -161,6 +174,15 @@ find_groups(const ml_advice_case *it, const late *all, size_t count, group *grou
     return group_count;
 }
 
+/* String: the variable that holds the demand INDEX; 0: not known. */
+static uint32_t
+name_of(const ml_advice_case *it, size_t index)
+{
+    const ml_held_variable *variable =
+        ml_held_variable_of(&it->variables, &it->workload->demands[index]);
+    return variable != NULL ? variable->name : 0;
+}
+
 static int
 propose(const ml_advice_case *it, const group *of, ml_proposals *out)
 {
@@ -173,18 +195,19 @@ propose(const ml_advice_case *it, const group *of, ml_proposals *out)
     advice->bytes = of->bytes;
     advice->blocks = of->blocks;
     advice->count = of->count;
-    advice->name = ml_explained_of(it, of->first->demand)->name;
+    advice->name = name_of(it, of->first->demand);
     int error = 0;
     for (size_t i = 0; i < of->count && error == 0; i++) {
         size_t index = of->first[i].demand;
         const ml_explained *is = ml_explained_of(it, index);
-        advice->name = advice->name == is->name ? is->name : 0;
+        advice->name = advice->name == name_of(it, index) ? advice->name : 0;
+        advice->exact =
+            advice->exact && it->workload->demands[index].last_used != ML_NO_EVENT;
         if (of->first[i].at_peak && is->cause.module != 0) {
             error = ml_advice_add_module(advice, it->recording, is->cause.module);
         }
-        ml_edit edit = {.kind = ML_EDIT_FREE,
-                        .demand = index,
-                        .until = it->workload->demands[index].last_used};
+        ml_edit edit = {
+            .kind = ML_EDIT_FREE, .demand = index, .until = of->first[i].until};
         error = error < 0 ? error : ml_advice_edit(advice, edit);
     }
     return error;

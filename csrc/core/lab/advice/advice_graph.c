@@ -196,7 +196,7 @@ calling_line(const ml_advice_case *it, size_t demand)
 }
 
 /* ML_ADVICE_COUNT: no graph is known to hold DEMAND.  This includes an input that no
- * pass used: the program itself may hold it. */
+ * pass used: the program itself may hold it; and what a variable is known to hold. */
 static enum ml_advice_kind
 judge(const graph_work *f, size_t demand, uint32_t *frame)
 {
@@ -204,6 +204,7 @@ judge(const graph_work *f, size_t demand, uint32_t *frame)
     const ml_demand *of = &it->workload->demands[demand];
     /* A backward pass would have followed. */
     if (ml_demand_unfinished(it, demand) ||
+        ml_held_variable_of(&it->variables, of) != NULL ||
         ml_growth_has(it->growth, &ml_explained_of(it, demand)->cause)) {
         return ML_ADVICE_COUNT;
     }

@@ -340,14 +340,44 @@ change_of(const ml_verdict_words *words, size_t index)
     return &words->verdict->advices->list[words->verdict->changes[index]];
 }
 
+/* Of SAID, "x of train; batch of batches", that both are to be deleted. */
+static void
+put_deletion(ml_buffer *out, ml_string said)
+{
+    size_t name = ml_held_variable_name(said);
+    const char *more = memchr(said.bytes, ';', said.length);
+    ml_markup(out, "del ");
+    ml_buffer_append(out, said.bytes, name);
+    ml_markup(out, "  # after its last use");
+    if (more != NULL) {
+        ml_markup(out, ", and");
+        ml_buffer_append(out, more + 1, said.length - (size_t)(more + 1 - said.bytes));
+    }
+}
+
+/* Whether ADVICE is about what a variable holds, whose name it has. */
+static bool
+is_of_variable(const ml_advice *advice)
+{
+    return advice->kind == ML_ADVICE_LATE_FREES && advice->name != 0;
+}
+
 void
 ml_verdict_change(ml_buffer *out, const ml_verdict_words *words, size_t index)
 {
     const ml_advice *advice = change_of(words, index);
-    ml_markup(out, actions[advice->kind][0]);
+    if (is_of_variable(advice)) {
+        ml_markup(out, "Free ");
+        ml_string said = words->recording->strings[advice->name];
+        ml_buffer_append(out, said.bytes, ml_held_variable_name(said));
+        ml_markup(out, " before it is set again");
+    }
+    else {
+        ml_markup(out, actions[advice->kind][0]);
+    }
     const char *module = advice->module != NULL ? advice->module : "";
     /* "*": of several modules, which have no name in common. */
-    if (module[0] != '\0' && strcmp(module, "*") != 0) {
+    if (module[0] != '\0' && strcmp(module, "*") != 0 && !is_of_variable(advice)) {
         ml_markup(out, " in ");
         ml_markup(out, module);
     }
@@ -364,6 +394,10 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
     if (is_known(words, advice->frame)) {
         put_spot(out, words, advice->frame);
         ml_markup(out, ": ");
+    }
+    if (is_of_variable(advice)) {
+        put_deletion(out, words->recording->strings[advice->name]);
+        return;
     }
     ml_markup(out, actions[advice->kind][1]);
     if (advice->kind == ML_ADVICE_SETTINGS) {
