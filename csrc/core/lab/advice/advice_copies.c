@@ -229,8 +229,11 @@ propose_copies(const ml_advice_case *it, sizes *s, const item *items, size_t cou
     int error = 0;
     for (size_t first = 0, end; error == 0 && first < count; first = end) {
         end = end_of_line(items, count, first);
+        /* A copy is made at once; what one step after the other leaves is none. */
+        const ml_cause *cause = &ml_explained_of(it, items[first].demand)->cause;
         if (are_enough(it, s, items + first, end - first) &&
-            is_copy(it, s, items + first, end - first)) {
+            is_copy(it, s, items + first, end - first) &&
+            ml_growth_find(it->growth, cause) == NULL) {
             error = propose_copy(it, s, items + first, end - first, out);
         }
     }

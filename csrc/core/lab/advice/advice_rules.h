@@ -17,6 +17,10 @@ bool *ml_advice_trained(const ml_advice_case *it);
  * read. The caller frees it with ml_free; NULL: no memory. */
 bool *ml_advice_frozen(const ml_advice_case *it);
 
+/* By demand: steps that ended before it was freed left it, of a line that grows.  The caller
+ * frees it with ml_free; NULL: no memory. */
+bool *ml_advice_left_by_steps(const ml_advice_case *it);
+
 /* Gradients that live through the next forward. */
 int ml_advise_gradients(const ml_advice_case *it, ml_proposals *out);
 /* Blocks that lines leave behind step after step. */

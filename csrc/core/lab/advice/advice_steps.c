@@ -104,35 +104,71 @@ propose(const kept_work *f, const ml_growing *line, ml_proposals *out)
     return error;
 }
 
+/* Call fini in any case.  0 or ML_ENOMEM. */
+static int
+init(kept_work *f, const ml_advice_case *it)
+{
+    const ml_analysis *analysis;
+    *f = (kept_work){.it = it};
+    int error = ml_analysis_of(it->recording, it->device, &analysis);
+    error = error < 0 ? error : ml_growth_steps_find(analysis, &f->steps);
+    f->line_of = ml_alloc_zeroed(it->told_count + 1, sizeof(*f->line_of));
+    error = error == 0 && f->line_of == NULL ? ML_ENOMEM : error;
+    for (size_t i = 0; error == 0 && i < it->told_count; i++) {
+        const ml_explained *of = &it->told[i];
+        f->line_of[i] = is_for_good(of->verdict.category)
+                            ? NULL
+                            : ml_growth_find(it->growth, &of->cause);
+    }
+    return error;
+}
+
+static void
+fini(kept_work *f)
+{
+    ml_free(f->line_of);
+    ml_free(f->held);
+    ml_growth_steps_fini(&f->steps);
+}
+
 int
 ml_advise_steps_kept(const ml_advice_case *it, ml_proposals *out)
 {
     const ml_growth *growth = it->growth;
-    const ml_analysis *analysis;
-    kept_work f = {.it = it};
     if (growth->count == 0) {
         return 0;
     }
+    kept_work f;
+    int error = init(&f, it);
     f.uses = !it->trace->uses_sampled && ml_advice_knows_uses(it);
-    int error = ml_analysis_of(it->recording, it->device, &analysis);
-    error = error < 0 ? error : ml_growth_steps_find(analysis, &f.steps);
-    f.line_of = ml_alloc_zeroed(it->told_count + 1, sizeof(*f.line_of));
     f.held = ml_proposals_hold(it, out);
-    bool room = f.line_of != NULL && f.held != NULL;
-    error = error < 0 || room ? error : ML_ENOMEM;
-    for (size_t i = 0; error == 0 && i < it->told_count; i++) {
-        const ml_explained *of = &it->told[i];
-        f.line_of[i] = is_for_good(of->verdict.category)
-                           ? NULL
-                           : ml_growth_find(growth, &of->cause);
-    }
+    error = error == 0 && f.held == NULL ? ML_ENOMEM : error;
     for (size_t i = 0; error == 0 && i < growth->count; i++) {
         if (growth->lines[i].certain) {
             error = propose(&f, &growth->lines[i], out);
         }
     }
-    ml_free(f.line_of);
-    ml_free(f.held);
-    ml_growth_steps_fini(&f.steps);
+    fini(&f);
     return error;
+}
+
+bool *
+ml_advice_left_by_steps(const ml_advice_case *it)
+{
+    kept_work f;
+    size_t count = it->workload->count;
+    bool *left = ml_alloc_zeroed(count + 1, sizeof(bool));
+    bool known = left != NULL && init(&f, it) == 0;
+    for (size_t i = it->workload->before_count; known && i < count; i++) {
+        size_t until;
+        left[i] = f.line_of[it->of[i]] != NULL && is_kept(&f, i, &until);
+    }
+    if (left != NULL) {
+        fini(&f);
+    }
+    if (!known) {
+        ml_free(left);
+        return NULL;
+    }
+    return left;
 }

@@ -141,6 +141,10 @@ find_fit(const make_fit_work *f, const ml_remainder *little, const ml_remainder 
         return error;
     }
     error = find_fragmentation(f, little);
+    const ml_remedy *kept = ml_remedies_of(&out->remedies, ML_REMEDY_NOTHING_KEPT);
+    if (kept != NULL && kept->fits) {
+        out->untold |= 1u << ML_UNTOLD_GROWTH;
+    }
     if (error == 0 && out->untold == 0) {
         make_fit_work careful = *f;
         careful.options.memory_bytes -=

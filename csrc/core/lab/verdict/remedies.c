@@ -5,6 +5,7 @@
 
 #include "analysis/attribution/module_repeats.h"
 #include "base/base.h"
+#include "lab/advice/advice_rules.h"
 
 #define CHUNKS 8
 #define GPUS_MOST 8
@@ -20,6 +21,7 @@ typedef struct chest {
     ml_trial_options options;
     ml_remedies *out;
     uint8_t *marks;   /* owned; by stack: OF_LOSS and OF_SCORES */
+    bool *left;       /* owned; by recorded demand: steps left it behind */
     ml_string family; /* path up to the number, of the modules with the most bytes */
     uint32_t modules; /* of it */
     uint64_t loss;    /* bytes of the largest block made by a loss */
@@ -152,6 +154,8 @@ edited(const chest *c, size_t i, uint64_t bytes, unsigned kind)
     unsigned category = c->remainder->items[i].category;
     bool made = is_made(c, i);
     switch (kind) {
+    case ML_REMEDY_NOTHING_KEPT:
+        return i < c->remainder->recorded && c->left[i] ? 0 : bytes;
     case ML_REMEDY_LOSS_CHUNKED:
         /* This includes the logits, whose size is that of the loss's block or half of
          * it. */
@@ -254,6 +258,15 @@ removed(const chest *c, unsigned kind)
     return bytes;
 }
 
+/* Whether the remainder is known with remedy KIND. */
+static bool
+is_told(const chest *c, unsigned kind)
+{
+    uint32_t mended =
+        kind == ML_REMEDY_NOTHING_KEPT ? 1u << ML_UNTOLD_GROWTH : (uint32_t)0;
+    return (c->remainder->untold & ~mended) == 0;
+}
+
 static int
 try_alone(chest *c, unsigned kind)
 {
@@ -268,7 +281,9 @@ try_alone(chest *c, unsigned kind)
     }
     uint64_t needs = tried.needs;
     uint64_t most = removed(c, kind);
-    if (kind != ML_REMEDY_SETTINGS && needs < out->needs && out->needs - needs > most) {
+    /* With blocks that are not made at all their segments go, which are larger. */
+    bool shrinks = kind != ML_REMEDY_SETTINGS && kind != ML_REMEDY_NOTHING_KEPT;
+    if (shrinks && needs < out->needs && out->needs - needs > most) {
         needs = out->needs - most;
     }
     if (error < 0 || needs >= out->needs ||
@@ -279,7 +294,7 @@ try_alone(chest *c, unsigned kind)
                         .exact = kind == ML_REMEDY_SETTINGS,
                         .needs = needs,
                         .saving = out->needs - needs,
-                        .fits = tried.fits && c->remainder->untold == 0};
+                        .fits = tried.fits && is_told(c, kind)};
     remedy.count = kind == ML_REMEDY_LOSS_CHUNKED    ? CHUNKS
                    : kind == ML_REMEDY_SMALLER_BATCH ? 2
                    : kind == ML_REMEDY_FSDP          ? c->gpus
@@ -296,12 +311,12 @@ try_alone(chest *c, unsigned kind)
     return 0;
 }
 
-static ml_remedy *
-of_kind(ml_remedies *out, unsigned kind)
+const ml_remedy *
+ml_remedies_of(const ml_remedies *remedies, unsigned kind)
 {
-    for (size_t i = 0; i < out->count; i++) {
-        if (out->list[i].kind == kind) {
-            return &out->list[i];
+    for (size_t i = 0; i < remedies->count; i++) {
+        if (remedies->list[i].kind == kind) {
+            return &remedies->list[i];
         }
     }
     return NULL;
@@ -325,7 +340,7 @@ choose_remedies(chest *c)
     outcome tried = {.needs = out->needs};
     int error = 0;
     for (unsigned kind = 0; kind < ML_REMEDY_COUNT && kinds == 0; kind++) {
-        const ml_remedy *remedy = of_kind(out, kind);
+        const ml_remedy *remedy = ml_remedies_of(out, kind);
         if (remedy != NULL && remedy->fits) {
             kinds = 1u << kind;
             tried = (outcome){.fits = true, .needs = remedy->needs};
@@ -333,7 +348,7 @@ choose_remedies(chest *c)
     }
     for (unsigned kind = 0; kind < ML_REMEDY_COUNT && !tried.fits && error == 0;
          kind++) {
-        const ml_remedy *remedy = of_kind(out, kind);
+        const ml_remedy *remedy = ml_remedies_of(out, kind);
         if (remedy == NULL || !goes_with(kinds, kind)) {
             continue;
         }
@@ -369,6 +384,8 @@ ml_remedies_find(const ml_remainder *remainder, const ml_advice_case *it,
     *out = (ml_remedies){0};
     chest c = {.remainder = remainder, .it = it, .options = *options, .out = out};
     int error = mark_stacks(&c);
+    c.left = ml_advice_left_by_steps(it);
+    error = error == 0 && c.left == NULL ? ML_ENOMEM : error;
     if (error == 0) {
         find_family(&c);
         find_loss(&c);
@@ -379,10 +396,13 @@ ml_remedies_find(const ml_remainder *remainder, const ml_advice_case *it,
     for (unsigned kind = 0; kind < ML_REMEDY_COUNT && error == 0; kind++) {
         error = try_alone(&c, kind);
     }
-    if (error == 0 && options->memory_bytes != UINT64_MAX && remainder->untold == 0) {
+    const ml_remedy *kept = ml_remedies_of(out, ML_REMEDY_NOTHING_KEPT);
+    bool told = remainder->untold == 0 || (kept != NULL && kept->fits);
+    if (error == 0 && options->memory_bytes != UINT64_MAX && told) {
         error = choose_remedies(&c);
     }
     ml_free(c.marks);
+    ml_free(c.left);
     return error;
 }
 

@@ -12,6 +12,7 @@
 
 /* JSON values, the cheapest in time and work first. */
 #define ML_REMEDIES(XX) \
+    XX(NOTHING_KEPT, "nothing_kept") /* what steps leave behind is freed */ \
     XX(SETTINGS, "settings")         /* expandable segments */ \
     XX(LOSS_CHUNKED, "loss_chunked") /* count: chunks */ \
     XX(ATTENTION, "fused_attention") /* SDPA replaces stored scores */ \
@@ -55,6 +56,9 @@ typedef struct ml_remedies {
  * and nothing is chosen).  OPTIONS: those of its trials.  0 or ML_E*. */
 int ml_remedies_find(const ml_remainder *remainder, const ml_advice_case *it,
                      const ml_trial_options *options, ml_remedies *out);
+
+/* The one of KIND; NULL: it saves nothing. */
+const ml_remedy *ml_remedies_of(const ml_remedies *remedies, unsigned kind);
 
 const char *ml_remedy_text(unsigned kind); /* "" for an unknown one */
 

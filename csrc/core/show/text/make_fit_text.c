@@ -5,6 +5,7 @@
 
 /* "#" and "@" stand for the remedy's count and its modules. */
 static const char *const remedies[][2] = {
+    [ML_REMEDY_NOTHING_KEPT] = {"nothing kept from step to step", "no time"},
     [ML_REMEDY_SETTINGS] = {"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
                             "no time"},
     [ML_REMEDY_LOSS_CHUNKED] = {"the loss in # chunks of the tokens, or a fused linear "
@@ -123,7 +124,11 @@ ml_fit_put_batch(ml_buffer *out, const ml_make_fit *fit)
     if (!fit->failed) {
         return;
     }
-    if (fit->untold != 0) {
+    if (fit->untold == 1u << ML_UNTOLD_GROWTH) {
+        ml_markup(out,
+                  "A smaller batch only puts it off: memory grows from step to step.");
+    }
+    else if (fit->untold != 0) {
         ml_markup(out, "Which batch fits cannot be told: ");
         put_reasons(out, fit->untold);
         ml_markup(out, ". ");
