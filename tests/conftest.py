@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cuda_here import has_gpu, why_no_cuda, why_no_torch, why_not_measured
 from viewer_pages import chromium, open_page, show  # noqa: F401
+from warm import LATE
 from warm import end as end_parents
 from warm import run as run_warm
 
@@ -106,7 +107,7 @@ def phantom_run(device_environment, tmp_path):
         if not isinstance(program, Path):
             script = tmp_path / "program.py"
             script.write_text(program)
-        start = run_warm if warm or (warm is None and not env) else run_cold
+        start = run_warm if warm or (warm is None and LATE.issuperset(env or ())) else run_cold
         environment = {**device_environment, **(env or {})}
         done = start(script, *args, env=environment, cwd=tmp_path, timeout=timeout)
         if check and done.returncode != 0:

@@ -53,6 +53,7 @@ def test_properties_are_those_of_the_table(gpu):
         "print(p.name, p.major, p.minor, p.multi_processor_count,"
         " torch.cuda.mem_get_info()[1], sep='|')",
         gpu=gpu,
+        forked=True,
     ).split("|")
     assert name == known.full_name
     assert f"{major}.{minor}" == known.capability
@@ -73,6 +74,7 @@ except torch.OutOfMemoryError as error:
 torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
 """,
         memory="2GiB",
+        forked=True,
     )
     assert "Tried to allocate 1024.00 MiB" in message
     assert "total capacity of 2.00 GiB" in message
@@ -97,6 +99,7 @@ reserved = [torch.cuda.memory_reserved(i) for i in (0, 1)]
 print(free[0] - free[1] - (132 << 20) == reserved[1] - reserved[0] > 0)
 """,
         devices=2,
+        forked=True,
     )
     assert used == "True"
 
@@ -123,7 +126,7 @@ print(torch._C._cuda_hasPrimaryContext(1))
 kept = torch.empty(3, device="cuda:1")
 print(torch._C._cuda_hasPrimaryContext(1))
 """
-    assert output(program, devices=2).split() == ["False", "True"]
+    assert output(program, devices=2, forked=True).split() == ["False", "True"]
 
 
 @needs_torch
@@ -204,7 +207,7 @@ try:
 except pynvml.NVMLError_NotSupported:
     print("no sensor")
 """
-    assert output(program) == "GPU:0 True 796.000 0\nno sensor"
+    assert output(program, forked=True) == "GPU:0 True 796.000 0\nno sensor"
 
 
 @needs_torch
@@ -257,7 +260,7 @@ print(there, again.cpu()[:3].tolist())
 """
     # Two integers of bytes that are all 1, then the third of the range.
     expected = "True [16843009, 16843009, 2]" if backed else "False [0, 0, 0]"
-    assert output(program, backed=backed) == expected
+    assert output(program, backed=backed, forked=True) == expected
 
 
 @needs_torch

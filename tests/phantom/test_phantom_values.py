@@ -123,6 +123,11 @@ def test_a_mask_of_the_host_selects_its_rows():
 
 
 @needs_torch
+def test_what_is_not_known_takes_no_room_of_what_is():
+    assert answer("gathered") == {"total": 10, "made_up": [0, []]}
+
+
+@needs_torch
 def test_an_evaluation_ends_by_its_own_longest_length():
     found = answer("evaluation")
     assert found["loss"] == 0.5

@@ -155,6 +155,20 @@ def evaluation():
     return {"loss": losses.mean().item(), "steps": steps, "shape": list(tokens.shape)}
 
 
+def gathered():
+    """A value that the host wrote, after collectives of 200 MiB of which nothing is known."""
+    torch.distributed.init_process_group(
+        "nccl", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    share = torch.empty(1 << 18, device=DEVICE)
+    whole = [torch.empty_like(share) for _ in range(200)]
+    for each in whole:
+        torch.distributed.all_gather_into_tensor(each, share)
+    total = torch.arange(5, device=DEVICE).sum().item()
+    torch.distributed.destroy_process_group()
+    return {"total": total}
+
+
 def sequence():
     """Each of the allocator's events, of a program that decides nothing by values."""
     torch.cuda.memory._record_memory_history(stacks="python")

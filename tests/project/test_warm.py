@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import warm
+from cuda_here import has_gpu
 
 pytestmark = pytest.mark.usefixtures("torch")
 
@@ -88,6 +89,23 @@ def test_cuda_is_there_and_not_initialised(device_environment):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "False tensor([0., 0., 0.], device='cuda:0')\n"
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(has_gpu(), reason="the devices here are not the phantom's")
+def test_programs_of_one_parent_have_devices_of_their_own(device_environment):
+    parents = set()
+    for devices, gpu in ((3, "t4"), (2, "l4")):
+        own = {"MEMLAB_PHANTOM_DEVICES": str(devices), "MEMLAB_PHANTOM_GPU": gpu}
+        done = warm.run(
+            "import os, torch\n"
+            "print(os.getppid(), torch.cuda.device_count(), torch.cuda.get_device_name())",
+            env={**device_environment, **own},
+        )
+        parent, count, name = done.stdout.split(maxsplit=2)
+        parents.add(parent)
+        assert int(count) == devices and gpu.upper() in name
+    assert len(parents) == 1
 
 
 def test_a_program_may_not_last_for_ever():

@@ -38,18 +38,13 @@ def lines(tmp_path, torch):
 
 @pytest.fixture
 def run(tmp_path, device_environment):
-    """A function that runs `memlab run` of the source of a program, with two GPUs."""
+    """A function that runs `memlab run` of the source of a program, with two GPUs: forked
+    of a process that has imported torch, or by the command in a new one."""
 
-    def run(source, *args, status=0, env=None, stdout=subprocess.PIPE):
-        (tmp_path / "program.py").write_text(HEAD + source)
-        done = subprocess.run(
-            [sys.executable, "-m", "memlab", "run", "--phantom=auto", *args, "program.py"],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "MEMLAB_PHANTOM_DEVICES": "2",
-                **(env or {}),
-            },
+    def new(words, env, stdout):
+        return subprocess.run(
+            [sys.executable, "-m", "memlab", "run", "--phantom=auto", *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "MEMLAB_PHANTOM_DEVICES": "2", **env},
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -57,6 +52,16 @@ def run(tmp_path, device_environment):
             text=True,
             timeout=300,
         )
+
+    def run(source, *args, status=0, env=None, forked=True, stdout=subprocess.PIPE):
+        (tmp_path / "program.py").write_text(HEAD + source)
+        words, env = [*args, "program.py"], env or {}
+        if forked and stdout == subprocess.PIPE:
+            two = {**device_environment, "MEMLAB_PHANTOM_DEVICES": "2"}
+            program = MEMLAB.format(variables=env)
+            done = run_warm(program, "run", *words, env=two, cwd=tmp_path)
+        else:
+            done = new(words, env, stdout)
         assert done.returncode == status, (done.stdout, done.stderr)
         return done
 

@@ -125,7 +125,7 @@ if __name__ == "__main__":
     child.start()
     child.join()
     print("NAMES", *os.environ)
-""")
+""", forked=False)
     kept = re.search("NAMES (.*)", done.stdout)[1].split()
     known = {*os.environ, *phantom.environment(), "MEMLAB_PHANTOM_VALUES", "PYTHONPATH"}
     assert set(kept) <= known
@@ -336,7 +336,7 @@ subprocess.run(["true"], check=True)
 child = subprocess.Popen(args=[sys.executable, "-m", "memlab", "--version"])
 child.wait()
 held = hold(10)
-""")
+""", forked=False)
     assert "the program started 2 other Python processes, not recorded" in done.stderr
     python = sys.executable
     assert f"memlab: to record: {python} -u -m memlab run --phantom=auto other.py" in done.stderr
@@ -402,7 +402,7 @@ if __name__ == "__main__":
     print("CHILD", child.pid, flush=True)
     ready.wait()
     os.kill(os.getpid(), signal.SIGTERM)
-""", status=-signal.SIGTERM)
+""", status=-signal.SIGTERM, forked=False)
     out = tmp_path / "memlab_out"
     pid = re.search(r"CHILD (\d+)", done.stdout)[1]
     assert f"memlab: process {pid} is recorded in {out}/rank0.mlab\n" in done.stderr

@@ -3,8 +3,9 @@ program costs is that import.
 
 A child stands for a new process because its parent has done nothing but import:
 
-- It was started for the child's environment and options of Python, so what torch and the
-  phantom device read when they are loaded is as it would be.
+- It was started for the child's environment and options of Python, so what torch reads when
+  it is loaded is as it would be.  What the phantom device reads at the initialisation of
+  CUDA, LATE, is the child's own.
 - It has not imported memlab, initialised CUDA or started a thread; OpenBLAS, which numpy
   loads, ends its own before a fork.
 - The program is __main__, with its arguments, folder, standard streams and sys.path, and
@@ -33,6 +34,7 @@ import types
 from pathlib import Path
 
 MOST = 2  # parents at a time: each holds some 300 MiB
+LATE = {f"MEMLAB_PHANTOM_{name}" for name in ("BACKED", "DEVICES", "GPU", "MEMORY", "QUIET")}
 _parents = {}  # (options, environment) -> Parent, the last used last
 _UNCOLLECTED = re.compile(r"^nanobind: leaked .*?^See \S+?/refleaks\.html\n?", re.M | re.S)
 
@@ -41,12 +43,13 @@ def run(program, *arguments, env=None, cwd=None, options=(), timeout=300):
     """What subprocess.run(capture_output=True, text=True) gives for this Python with
     OPTIONS on PROGRAM, a path or the source itself, as after -c."""
     env = {k: v for k, v in (env or os.environ).items() if k != "PYTEST_CURRENT_TEST"}
+    late = {name: env.pop(name) for name in LATE & env.keys()}
     key = (*options, *sorted(env.items()))
     parent = _parents.pop(key, None) or Parent(options, env)
     _parents[key] = parent
     while len(_parents) > MOST:
         _parents.pop(next(iter(_parents))).end()
-    return parent.run(program, arguments, cwd or os.getcwd(), timeout)
+    return parent.run(program, arguments, cwd or os.getcwd(), late, timeout)
 
 
 def end():
@@ -69,10 +72,10 @@ class Parent:
                 pass_fds=[theirs.fileno()],
             )
 
-    def run(self, program, arguments, cwd, timeout):
+    def run(self, program, arguments, cwd, late, timeout):
         is_file = isinstance(program, Path)
         words = [str(program), *map(str, arguments)]
-        order = json.dumps([is_file, words, str(cwd)]).encode()
+        order = json.dumps([is_file, words, str(cwd), late]).encode()
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             socket.send_fds(self.door, [order], [out.fileno(), err.fileno()])
             child = self.told(None)
@@ -129,8 +132,9 @@ def serve(door):
         door.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def prepare(is_file, words, cwd, streams):
+def prepare(is_file, words, cwd, late, streams):
     """Makes this process the program's; returns its code and globals."""
+    os.environ.update(late)
     for number, stream in enumerate(streams, 1):
         os.dup2(stream, number)
         os.close(stream)

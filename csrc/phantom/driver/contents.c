@@ -181,25 +181,50 @@ ml_contents_forget(uintptr_t start, size_t bytes)
     }
 }
 
-/* Puts bytes of the given kinds, or all of `kind`. */
+static bool
+is_unknown(const unsigned char *kinds, size_t bytes)
+{
+    static const unsigned char unknown[PAGE]; /* ML_CONTENTS_UNKNOWN is 0 */
+
+    return memcmp(kinds, unknown, bytes) == 0;
+}
+
+/* Whether something is known of the bytes. */
+static bool
+holds_some(uintptr_t start, size_t bytes)
+{
+    while (bytes > 0) {
+        size_t part = in_page(start, bytes);
+        const page *kept = page_at(start, false);
+
+        if (kept != NULL && !is_unknown(kept->kinds + start % PAGE, part)) {
+            return true;
+        }
+        start += part;
+        bytes -= part;
+    }
+    return false;
+}
+
+/* Puts bytes of the given kinds, or all of `kind`.  What is not known takes no room. */
 static void
 put_contents(uintptr_t start, const unsigned char *content, const unsigned char *kinds,
              unsigned char kind, size_t bytes)
 {
     while (bytes > 0) {
         size_t part = in_page(start, bytes);
-        page *kept = page_at(start, true);
+        page *kept = page_at(start, kinds == NULL || !is_unknown(kinds, part));
 
         if (kept != NULL) {
             memcpy(kept->content + start % PAGE, content, part);
             if (kinds != NULL) {
                 memcpy(kept->kinds + start % PAGE, kinds, part);
-                kinds += part;
             }
             else {
                 memset(kept->kinds + start % PAGE, kind, part);
             }
         }
+        kinds = kinds == NULL ? NULL : kinds + part;
         start += part;
         content += part;
         bytes -= part;
@@ -302,20 +327,25 @@ ml_contents_find(uintptr_t start, unsigned char *content, size_t bytes)
 void
 ml_contents_move(uintptr_t to, uintptr_t from, size_t bytes, bool as_is)
 {
-    unsigned char *content =
-        ml_contents_in_use() && is_kept(bytes) ? calloc(2, bytes) : NULL;
-
-    if (content == NULL) {
-        ml_contents_forget(to, bytes);
+    if (!ml_contents_in_use()) {
         return;
     }
-    unsigned char *kinds = content + bytes;
     pthread_mutex_lock(&lock);
-    get(from, content, kinds, bytes);
-    for (size_t i = 0; i < bytes && !as_is; i++) {
-        kinds[i] = kinds[i] == ML_CONTENTS_UNKNOWN ? kinds[i] : ML_CONTENTS_MADE_UP;
+    unsigned char *content =
+        is_kept(bytes) && holds_some(from, bytes) ? calloc(2, bytes) : NULL;
+
+    if (content == NULL) {
+        forget_contents(to, bytes);
     }
-    put_contents(to, content, kinds, 0, bytes);
+    else {
+        unsigned char *kinds = content + bytes;
+
+        get(from, content, kinds, bytes);
+        for (size_t i = 0; i < bytes && !as_is; i++) {
+            kinds[i] = kinds[i] == ML_CONTENTS_UNKNOWN ? kinds[i] : ML_CONTENTS_MADE_UP;
+        }
+        put_contents(to, content, kinds, 0, bytes);
+    }
     pthread_mutex_unlock(&lock);
     free(content);
 }
