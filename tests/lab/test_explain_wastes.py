@@ -27,6 +27,7 @@ WASTES = {
     "hooks_keep": ("steps_kept", "allocated"),
     "logits_float32": ("logits_float32", "allocated"),
     "loss_history": ("graph_unused", "allocated"),
+    "losses_summed": ("losses_summed", "allocated"),
     "loss_whole": ("loss_whole", "allocated"),
     "model_copied": ("model_copied", "allocated"),
     "outputs_held": ("late_frees", "allocated"),
