@@ -182,6 +182,12 @@ def test_the_fuller_device_is_told_and_the_others_have_a_line(run, tmp_path):
     assert "Peak on cuda:1: 20.0 MiB allocated (20971520 bytes)" in full
 
 
+def test_a_device_that_nothing_was_allocated_on_has_no_line(run):
+    text = screen_of(run("a = hold(10, 0)\ntorch.cuda.synchronize(1)"))
+    assert text.startswith("Peak on cuda:0: 10.0 MiB allocated")
+    assert "cuda:1" not in text
+
+
 def test_deep_modules_with_long_names_in_a_long_path(run, tmp_path):
     """48 layers, a name of 60 characters, a folder of 100: no line is longer, no path is
     broken within a word."""
