@@ -168,6 +168,17 @@ def _model_copied(item):
     )
 
 
+def _losses_summed(item):
+    return (
+        "One backward pass runs the graphs of several micro-batches",
+        f"{_size(item['bytes'])} of activations, in {plural(item['blocks'], 'block')}, of "
+        f"{item['count']} micro-batches are live at the peak: their losses are summed, and "
+        "backward() is called once.",
+        f"(loss / {item['count']}).backward() on the loss of each micro-batch, right after its "
+        "forward pass; the gradients add up",
+    )
+
+
 def _logits_float32(item):
     return (
         "Logits are cast to float32 for the loss",
@@ -233,6 +244,7 @@ WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "graph_retained": _graph_retained,
     "frozen_gradients": _frozen_gradients,
     "model_copied": _model_copied,
+    "losses_summed": _losses_summed,
     "logits_float32": _logits_float32,
     "loss_whole": _loss_whole,
     "grown_by_copies": _grown,

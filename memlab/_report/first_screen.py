@@ -234,6 +234,7 @@ def parts(
     first.  start: the folder to which paths are relative; None: the current one.
     """
     told, *others = _by_urgency(recording, devices, start)
+    others = [each for each in others if any(each.urgency)]
     said = [*_of_ranks(recording)]
     for rows in range(_ROWS, 1, -1):
         changes = 3 if rows > 3 else rows

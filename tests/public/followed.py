@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# By kind.  Not here: gradients_late, evaluation_batch and fragmentation, which are about the
-# place or the size of what the line has; checkpoint and variables are not about a line.
+# By kind.  Not here: gradients_late, losses_summed, evaluation_batch and fragmentation, which are
+# about the place or the size of what the line has; checkpoint and variables are not about a line.
 _FOLLOWS = {
     "gradients_kept": r"zero_grad\((?!.*set_to_none\s*=\s*False)",
     "graph_unused": r"no_grad\(\)|inference_mode\(\)",

@@ -31,6 +31,7 @@ LINES = [
     ("late_frees", "model(hidden)", False),
     # Where in the program they are is what is wrong with these.
     ("gradients_late", "optimizer.zero_grad()", False),
+    ("losses_summed", "total.backward()", False),
     ("evaluation_batch", "loader = DataLoader(data, batch_size=8)", False),
 ]
 

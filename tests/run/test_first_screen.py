@@ -75,8 +75,18 @@ def test_a_peak_in_an_evaluation(run, tmp_path):
 
 
 def test_an_evaluation_that_makes_a_graph(run):
-    """4 of the 5 blocks of 512 MiB are the model's results."""
+    """Where each result replaces the one before, the graph alone keeps two of four."""
     text = screen_of(run(EVALUATES.replace("with torch.no_grad():", "if True:")))
+    said = re.search(r"1. Run the evaluation without a graph in Linear: saves (\S+) GiB allocated, .* "
+                     r"\(estimated\)\n     program.py:\d+: with torch.no_grad\(\):", text.replace("\n      ", " "))  # fmt: skip
+    assert said and float(said[1]) == 1.0, text
+
+
+def test_an_evaluation_that_may_make_a_graph(run):
+    """4 of the 5 blocks of 380 to 512 MiB are the model's results, each of another size."""
+    program = EVALUATES.replace("(a)", "(a[:60000])").replace("(b)", "(b[:55000])")
+    program = program.replace("(c)", "(c[:50000])")
+    text = screen_of(run(program.replace("with torch.no_grad():", "if True:")))
     assert "in a forward pass, at program.py:" in text
     said = re.search(r"(\d\d\.\d) % is temporary in a forward pass. If no backward pass follows "
                      r"it, as in an evaluation: with torch.no_grad\(\).", text.replace("\n     ", ""))  # fmt: skip
@@ -170,6 +180,12 @@ def test_the_fuller_device_is_told_and_the_others_have_a_line(run, tmp_path):
     full = report(tmp_path, "--full", "memlab_out").stdout
     assert "Peak on cuda:0: 10.0 MiB allocated (10485760 bytes)" in full
     assert "Peak on cuda:1: 20.0 MiB allocated (20971520 bytes)" in full
+
+
+def test_a_device_that_nothing_was_allocated_on_has_no_line(run):
+    text = screen_of(run("a = hold(10, 0)\ntorch.cuda.synchronize(1)"))
+    assert text.startswith("Peak on cuda:0: 10.0 MiB allocated")
+    assert "cuda:1" not in text
 
 
 def test_deep_modules_with_long_names_in_a_long_path(run, tmp_path):

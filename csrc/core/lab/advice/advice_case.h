@@ -25,6 +25,8 @@
     XX(FROZEN_GRADIENTS, "frozen_gradients") \
     /* blocks of the parameters' sizes, from one line */ \
     XX(MODEL_COPIED, "model_copied") \
+    /* what one pass frees of all micro-batches but the last; count: of these in a step */ \
+    XX(LOSSES_SUMMED, "losses_summed") \
     /* float32 bytes from a cast of logits to the end of the loss; count: losses */ \
     XX(LOGITS_FLOAT32, "logits_float32") \
     /* logits, and the loss's blocks of their size; count: parts of the tokens to use */ \

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "lab/advice/advice_places.h"
 
 /* Groups proposed, those of the most bytes; each costs a trial. */
 #define MOST_GROUPS 16
@@ -76,22 +77,6 @@ is_late(const ml_advice_case *it, size_t index, const ml_held_variable *variable
                0;
 }
 
-static uint64_t
-pattern_of(const ml_string *path)
-{
-    uint64_t hash = 0;
-    bool number = false;
-    for (uint32_t i = 0; i < path->length; i++) {
-        char c = path->bytes[i];
-        bool digit = c >= '0' && c <= '9';
-        if (!digit || !number) {
-            hash = ml_hash_u64(hash ^ (digit ? '0' : (unsigned char)c)) + 1;
-        }
-        number = digit;
-    }
-    return hash;
-}
-
 static int
 compare_groups_of(const late *x, const late *y)
 {
@@ -141,7 +126,8 @@ find_late(const ml_advice_case *it, const bool *held, late *all)
             all[count++] = (late){
                 .demand = i,
                 .until = until,
-                .module = set ? 0 : pattern_of(&it->recording->strings[cause->module]),
+                .module =
+                    set ? 0 : ml_module_pattern(&it->recording->strings[cause->module]),
                 .frame = set ? variable->frame : cause->frame,
                 .at_peak =
                     peak != ML_NO_EVENT && until <= peak && ml_demand_at_peak(it, i)};

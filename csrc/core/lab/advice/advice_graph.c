@@ -4,8 +4,9 @@
  * An allocation of a forward knows the number of its thread's next autograd node, and
  * so the node it was made for.  A backward pass runs nodes with known numbers.  If the
  * nodes ran and the pass freed nothing of their forward, the graph was retained.
- * Without a graph a block would be freed after its last use, so the recording must know
- * last uses.
+ * Without a graph a block would be freed after its last use.  Where the recording does not
+ * know last uses, the graph that no pass ran is estimated: a layer's block is taken to be used
+ * until the same line of the next layer has made its own of the same size.
  *
  * A list that keeps one value of each step is no graph, though it may keep everything
  * that a pass would free. */
@@ -14,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/answers/stages.h"
 #include "base/base.h"
+#include "lab/advice/advice_places.h"
 
 #define THREADS (UINT16_MAX + 1)
 
@@ -35,6 +38,14 @@ typedef struct seen {
     uint64_t next;
     size_t open; /* 1 + the pass that runs its nodes; 0: none */
 } seen;
+
+/* A block of a graph that no pass ran, where last uses are not known. */
+typedef struct unused {
+    uint64_t
+        like; /* hash of its line, its module's path without numbers, and its size */
+    size_t demand;
+    uint32_t frame;
+} unused;
 
 typedef struct graph_work {
     const ml_advice_case *it;
@@ -229,10 +240,11 @@ judge(const graph_work *f, size_t demand, uint32_t *frame)
     return input ? ML_ADVICE_COUNT : ML_ADVICE_GRAPH_UNUSED;
 }
 
-/* Adds DEMAND to the advice of KIND, the proposal at *AT; SIZE_MAX: a new one. */
+/* Adds DEMAND, free from event UNTIL on, to the advice of KIND, the proposal at *AT;
+ * SIZE_MAX: a new one. */
 static int
-propose(const graph_work *f, size_t demand, enum ml_advice_kind kind, uint32_t frame,
-        ml_proposals *out, size_t *at, uint64_t *largest)
+propose(const graph_work *f, size_t demand, size_t until, enum ml_advice_kind kind,
+        uint32_t frame, ml_proposals *out, size_t *at, uint64_t *largest)
 {
     const ml_demand *of = &f->it->workload->demands[demand];
     if (*at == SIZE_MAX) {
@@ -240,7 +252,8 @@ propose(const graph_work *f, size_t demand, enum ml_advice_kind kind, uint32_t f
             return ML_ENOMEM;
         }
         *at = out->count - 1;
-        out->list[*at].exact = !f->it->trace->uses_sampled;
+        out->list[*at].exact =
+            !f->it->trace->uses_sampled && of->last_used != ML_NO_EVENT;
     }
     ml_advice *advice = &out->list[*at];
     if (frame != 0 && of->block_bytes > *largest) {
@@ -255,7 +268,7 @@ propose(const graph_work *f, size_t demand, enum ml_advice_kind kind, uint32_t f
         error = ml_advice_add_module(advice, f->it->recording,
                                      ml_explained_of(f->it, demand)->cause.module);
     }
-    ml_edit edit = {.kind = ML_EDIT_FREE, .demand = demand, .until = of->last_used};
+    ml_edit edit = {.kind = ML_EDIT_FREE, .demand = demand, .until = until};
     return error < 0 ? error : ml_advice_edit(advice, edit);
 }
 
@@ -271,9 +284,96 @@ propose_all(const graph_work *f, ml_proposals *out)
         enum ml_advice_kind kind = judge(f, i, &frame);
         if (kind != ML_ADVICE_COUNT) {
             unsigned which = kind == ML_ADVICE_GRAPH_RETAINED;
-            error = propose(f, i, kind, frame, out, &at[which], &largest[which]);
+            error = propose(f, i, f->it->workload->demands[i].last_used, kind, frame,
+                            out, &at[which], &largest[which]);
         }
     }
+    return error;
+}
+
+/* ---- Without last uses ---- */
+
+/* Whether DEMAND is of a graph that no pass ran; *FRAME is the line around its forward. */
+static bool
+is_unused(const graph_work *f, size_t demand, uint32_t *frame)
+{
+    const ml_advice_case *it = f->it;
+    const ml_demand *of = &it->workload->demands[demand];
+    const ml_cause *cause = &ml_explained_of(it, demand)->cause;
+    const ml_events *events = &it->trace->events;
+    if (cause->phase != ML_PHASE_FORWARD || cause->recomputed || cause->module == 0 ||
+        of->freed == ML_NO_EVENT ||
+        (ml_events_flags(events, of->freed) & ML_EVENT_BACKWARD) != 0 ||
+        ml_stage_is_evaluation(it->stages[of->born]) ||
+        ml_demand_unfinished(it, demand) || ml_growth_has(it->growth, cause)) {
+        return false;
+    }
+    uint16_t thread = ml_events_autograd_thread(events, of->born);
+    uint64_t sequence = ml_events_sequence(events, of->born);
+    if (thread == 0 || sequence <= f->threads[thread].first ||
+        pass_of(f, thread, sequence - 1) != NULL) {
+        return false;
+    }
+    *frame = calling_line(it, demand);
+    return true;
+}
+
+static int
+compare_unused(const void *a, const void *b)
+{
+    const unused *x = a;
+    const unused *y = b;
+    if (x->like != y->like) {
+        return x->like < y->like ? -1 : 1;
+    }
+    return (x->demand > y->demand) - (x->demand < y->demand);
+}
+
+static size_t
+find_unused(const graph_work *f, unused *all)
+{
+    size_t count = 0;
+    const ml_workload *workload = f->it->workload;
+    for (size_t i = workload->before_count; i < workload->count; i++) {
+        uint32_t frame;
+        if (!is_unused(f, i, &frame)) {
+            continue;
+        }
+        const ml_cause *cause = &ml_explained_of(f->it, i)->cause;
+        uint64_t pattern = ml_module_pattern(&f->it->recording->strings[cause->module]);
+        all[count++] =
+            (unused){.like = ml_hash_u64(ml_hash_u64(pattern ^ cause->frame) ^
+                                         workload->demands[i].bytes),
+                     .demand = i,
+                     .frame = frame};
+    }
+    if (count != 0) {
+        qsort(all, count, sizeof(unused), compare_unused);
+    }
+    return count;
+}
+
+static int
+propose_unused(const graph_work *f, ml_proposals *out)
+{
+    const ml_workload *workload = f->it->workload;
+    unused *all = ml_alloc_zeroed(workload->count + 1, sizeof(unused));
+    if (all == NULL) {
+        return ML_ENOMEM;
+    }
+    size_t count = find_unused(f, all);
+    size_t at = SIZE_MAX;
+    uint64_t largest = 0;
+    int error = 0;
+    for (size_t i = 0; i + 1 < count && error == 0; i++) {
+        size_t until = (size_t)workload->demands[all[i + 1].demand].born + 1;
+        if (all[i].like == all[i + 1].like &&
+            until < workload->demands[all[i].demand].freed) {
+            error = propose(f, all[i].demand, until, ML_ADVICE_GRAPH_UNUSED,
+                            all[i].frame, out, &at, &largest);
+        }
+    }
+    ml_free(all);
     return error;
 }
 
@@ -293,7 +393,8 @@ ml_advise_graph(const ml_advice_case *it, ml_proposals *out)
             memcpy(f.by_event, f.passes, f.pass_count * sizeof(pass));
             qsort(f.passes, f.pass_count, sizeof(pass), compare_passes);
         }
-        error = propose_all(&f, out);
+        error =
+            ml_advice_knows_uses(it) ? propose_all(&f, out) : propose_unused(&f, out);
     }
     ml_free(f.passes);
     ml_free(f.by_event);

@@ -194,3 +194,19 @@ ml_places_fold(char **places)
     }
     return become(places, &out);
 }
+
+uint64_t
+ml_module_pattern(const ml_string *path)
+{
+    uint64_t hash = 0;
+    bool number = false;
+    for (uint32_t i = 0; i < path->length; i++) {
+        char c = path->bytes[i];
+        bool digit = c >= '0' && c <= '9';
+        if (!digit || !number) {
+            hash = ml_hash_u64(hash ^ (digit ? '0' : (unsigned char)c)) + 1;
+        }
+        number = digit;
+    }
+    return hash;
+}

@@ -37,6 +37,8 @@ int ml_advise_graph(const ml_advice_case *it, ml_proposals *out);
 int ml_advise_optimizer(const ml_advice_case *it, ml_proposals *out);
 /* Copies of the parameters, and blocks that grow by being copied. */
 int ml_advise_copies(const ml_advice_case *it, ml_proposals *out);
+/* Graphs of several micro-batches that one backward pass runs. */
+int ml_advise_micro(const ml_advice_case *it, ml_proposals *out);
 /* Logits in float32, and of all tokens at once. */
 int ml_advise_loss(const ml_advice_case *it, ml_proposals *out);
 /* Data that lie on the GPU for the whole run. */

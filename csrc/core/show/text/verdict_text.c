@@ -280,6 +280,8 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
                                     "module.requires_grad_(False)"},
     [ML_ADVICE_MODEL_COPIED] = {"Keep the copy of the parameters on the host",
                                 "copy = copy.cpu()"},
+    [ML_ADVICE_LOSSES_SUMMED] = {"Run a backward pass for each micro-batch",
+                                 "(loss / N).backward() for each, not of their sum"},
     [ML_ADVICE_LOGITS_FLOAT32] = {"Compute the loss in the logits' 16 bits",
                                   "with torch.autocast('cuda', enabled=False):"},
     [ML_ADVICE_LOSS_WHOLE] = {"Compute the loss in chunks of the tokens",
