@@ -40,7 +40,6 @@ WITHOUT_USES = {
     "eval_graph": "graph_unused",
     "history_kept": "steps_kept",
     "hooks_keep": "steps_kept",
-    "loss_history": "graph_unused",
 }
 # What is said of the mended program, too, where something else is wasted.
 ANY_PROGRAM = {"late_frees", "settings"}
