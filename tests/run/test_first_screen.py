@@ -182,10 +182,11 @@ def test_the_fuller_device_is_told_and_the_others_have_a_line(run, tmp_path):
     assert "Peak on cuda:1: 20.0 MiB allocated (20971520 bytes)" in full
 
 
-def test_a_device_that_nothing_was_allocated_on_has_no_line(run):
+def test_a_device_that_nothing_was_allocated_on_has_no_line(run, tmp_path):
     text = screen_of(run("a = hold(10, 0)\ntorch.cuda.synchronize(1)"))
-    assert text.startswith("Peak on cuda:0: 10.0 MiB allocated")
-    assert "cuda:1" not in text
+    for said in (text, report(tmp_path, "memlab_out").stdout):
+        assert said.startswith("Peak on cuda:0: 10.0 MiB allocated")
+        assert "cuda:1" not in said
 
 
 def test_deep_modules_with_long_names_in_a_long_path(run, tmp_path):
