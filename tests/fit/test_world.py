@@ -33,6 +33,8 @@ KINDS = [
     ("offload", 2), ("tp_fsdp2", 4), ("fsdp2_keep", 2), ("fsdp2_mixed", 2),
 ]  # fmt: skip
 KINDS += [(kind, 8) for kind, _ in KINDS]
+# Of sizes and of back ends, in CI the first.
+CASES = amount("WORLD_CASES", 1)
 H200S = json.loads((ROOT / "tests" / "data" / "h200_worlds.json").read_text())["worlds"]
 ON_H200S = [world for world in H200S if not world.startswith("ep_")][: amount("WORLD_H200S", 0)]
 IN_THE_NIGHT = pytest.mark.skip(reason="some twenty seconds each: in make test-nightly")
@@ -79,7 +81,8 @@ def test_a_rank_takes_what_it_took_on_four_h200s(kind, capsys):
 
 
 @needs_torch
-@pytest.mark.parametrize("size", [64, 1024])
+@pytest.mark.nightly
+@pytest.mark.parametrize("size", [1024, 64][:CASES])
 def test_of_a_large_world_a_rank_has_its_share(size, capsys):
     answer = fit_json(
         capsys,
@@ -213,7 +216,8 @@ torch.optim.SGD([one]).step()
 
 @needs_torch
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["cpu:gloo,cuda:nccl", "gloo"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("backend", ["cpu:gloo,cuda:nccl", "gloo"][:CASES])
 def test_what_one_rank_says_the_others_hear(backend, tmp_path, capsys):
     """Rank 2 runs after 0, whose words it has, and 1, from which it receives."""
     script = tmp_path / "train.py"

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from cuda_here import KEEPS_WORKSPACES
+from lines_programs import MEMLAB
 from modes import NEW
 from report_keys import undocumented
 
@@ -34,7 +36,7 @@ def fail(size):
 """
 
 
-def environment(memory=2 * GIB, **more):
+def environment(memory=2 * GIB):
     """On the phantom, a GPU or not: the figures are those of its memory."""
     from memlab import phantom
 
@@ -43,22 +45,27 @@ def environment(memory=2 * GIB, **more):
         **phantom.environment(),
         "MEMLAB_PHANTOM_MEMORY": str(memory),
         "MEMLAB_PHANTOM_QUIET": "1",
-        **more,
     }
 
 
 @pytest.fixture
 def run(tmp_path):
-    """run(source, ...) runs `memlab run` on it, or the program alone: (done, folder)."""
+    """run(source, ...) runs `memlab run` on it, with environment VARIABLES, or the program
+    alone: (done, folder)."""
 
-    def start(source, alone=False, check=0, out="out", **env):
+    def start(source, alone=False, check=0, out="out", memory=2 * GIB, forked=True,
+              **variables):
         script = tmp_path / "program.py"
         script.write_text(PRELUDE + source)
-        command = [sys.executable, str(script)]
-        if not alone:
-            command[1:1] = ["-m", "memlab", "run", "--out", out]
-        done = subprocess.run(command, env=environment(**env), cwd=tmp_path, text=True,
-                              capture_output=True, stdin=subprocess.DEVNULL, timeout=300)
+        words, env = ["run", "--out", out, script], environment(memory)
+        if alone:
+            done = warm.run(script, env={**env, **variables}, cwd=tmp_path)
+        elif forked:
+            done = warm.run(MEMLAB.format(variables=variables), *words, env=env, cwd=tmp_path)
+        else:
+            done = subprocess.run([sys.executable, "-m", "memlab", *words], env=env,
+                                  cwd=tmp_path, text=True, capture_output=True,
+                                  stdin=subprocess.DEVNULL, timeout=300)
         assert done.returncode == check, done.stdout + done.stderr
         return done, tmp_path / out
 
@@ -435,7 +442,8 @@ def test_an_interrupt_meanwhile_is_the_programs(run):
 
 
 def test_a_full_disk(run):
-    """A limit on file size fails writes as a full disk does."""
+    """A limit on file size fails writes as a full disk does, but not those to a pipe, which
+    stderr is in a new process."""
     done, out = run(
         "import resource, signal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -443,7 +451,8 @@ def test_a_full_disk(run):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, old[1]))\n"
         "print('CAUGHT', type(fail(1 << 40)).__name__)\n"
         "fail(1 << 41)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, old)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, old)\n",
+        forked=False,
     )
     assert "CAUGHT OutOfMemoryError" in done.stdout
     said = [line for line in done.stderr.splitlines() if "could not be written" in line]

@@ -3,9 +3,9 @@ says of it."""
 
 import os
 import re
-import subprocess
-import sys
 
+import warm
+from lines_programs import MEMLAB
 from on_phantom import PROGRAMS, ROOT, run
 
 from memlab import phantom
@@ -42,17 +42,12 @@ def fits(name, batch, folder, variables=None):
 def make_fit(name, folder, batch=None):
     """What the verdict says of a run with BATCH that ran out of memory, and what stderr said;
     None: the batch with which it does."""
-    variables = {**os.environ, **phantom.environment(gpu=GPU), **_shared(name, folder)}
     out = folder / "out"
-    words = ["run", f"--phantom={GPU}", "--out", str(out), str(FOLDER / f"{name}.py")]
-    words += ["--batch", str(batch or batch_of(name))]
-    done = subprocess.run(
-        [sys.executable, "-m", "memlab", *words],
+    done = warm.run(
+        MEMLAB.format(variables=_shared(name, folder)),
+        *("run", "--out", out, FOLDER / f"{name}.py", "--batch", batch or batch_of(name)),
+        env={**os.environ, **phantom.environment(gpu=GPU)},
         cwd=ROOT,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
     )
     recording = load.read_recording(out / "rank0.mlab")
     return recording.verdict(0, trials=True), done.stderr
