@@ -32,17 +32,9 @@ is_for_good(uint8_t category)
 static size_t
 step_of(const ml_growth_steps *steps, size_t event)
 {
-    size_t low = 0, high = steps->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (steps->moments[middle] > event) {
-            high = middle;
-        }
-        else {
-            low = middle + 1;
-        }
-    }
-    return low;
+    size_t step;
+    ML_SEARCH(step, steps->count, steps->moments[step] <= event);
+    return step;
 }
 
 /* Whether DEMAND, an index, is kept beyond the step after its own, or is of the last step.
@@ -60,10 +52,11 @@ is_kept(const kept_work *f, size_t index, size_t *until)
     if (demand->freed != ML_NO_EVENT && demand->freed <= steps->moments[next]) {
         return false;
     }
-    *until = f->uses ? demand->last_used : steps->moments[step];
     if (!f->uses) {
+        *until = steps->moments[step];
         return true;
     }
+    *until = demand->last_used;
     /* What is there at the end may yet be used, unless a whole step did without it. */
     return demand->freed != ML_NO_EVENT
                ? demand->last_used < demand->freed
