@@ -69,6 +69,21 @@ def test_leak(path):
     assert (finding["line"], finding["holder"]) == (marked, first["holder"])
 
 
+def test_too_many_objects_are_said_once(monkeypatch):
+    """They are not searched, and no step pays for it."""
+    frozen = []
+    freeze = memlab.MemorySnapshot._freeze
+    monkeypatch.setattr(growing, "_OBJECTS", 0)
+    monkeypatch.setattr(
+        memlab.MemorySnapshot, "_freeze", lambda *args: frozen.append(args) or freeze(*args)
+    )
+    [path] = [path for path in LEAKS if path.stem == "list_global"]
+    with pytest.warns(RuntimeWarning, match="too many objects") as told:
+        recording = record(path)
+    assert len(told) == 1 and len(frozen) == 1
+    assert not recording.growth(0)["lines"][0]["holder"]
+
+
 def test_category_says_so():
     [path] = [path for path in LEAKS if path.stem == "list_local"]
     recording = record(path)
