@@ -57,31 +57,6 @@ is_left(const growth_work *f, const ml_kept *block)
     return block->until == f->steps.count;
 }
 
-static int
-compare_lines(const ml_kept *a, const ml_kept *b)
-{
-    if (a->line != b->line) {
-        return a->line < b->line ? -1 : 1;
-    }
-    if (a->backward != b->backward) {
-        return a->backward ? 1 : -1;
-    }
-    if (a->no_line != b->no_line) {
-        return a->no_line < b->no_line ? -1 : 1;
-    }
-    int order = ml_string_compare(a->file, b->file);
-    return order != 0 ? order : ml_string_compare(a->function, b->function);
-}
-
-static int
-compare_kept(const void *a, const void *b)
-{
-    const ml_kept *x = a;
-    const ml_kept *y = b;
-    int order = compare_lines(x, y);
-    return order != 0 ? order : (x->row > y->row) - (x->row < y->row);
-}
-
 /* ---- One line ---- */
 
 static int
@@ -99,6 +74,19 @@ median(uint64_t *numbers, size_t count)
     return numbers[count / 2];
 }
 
+/* Whether the block AT, of those FIRST up to END, is a library's workspace, of which the line left
+ * one.  The first tensor of such a size may look like one. */
+static bool
+is_workspace(const growth_work *f, size_t at, size_t first, size_t end)
+{
+    const ml_kept *list = f->kept.list;
+    bool alone = list[at].workspace;
+    for (size_t i = first; i < end && alone; i++) {
+        alone = list[i].workspace || list[i].bytes != list[at].bytes;
+    }
+    return alone;
+}
+
 /* Finds what each step left of the blocks FIRST up to END; returns how many steps left
  * something. */
 static size_t
@@ -107,7 +95,7 @@ find_lefts(growth_work *f, size_t first, size_t end)
     size_t count = 0;
     for (size_t i = first; i < end; i++) {
         const ml_kept *block = &f->kept.list[i];
-        if (!is_left(f, block)) {
+        if (!is_left(f, block) || is_workspace(f, i, first, end)) {
             continue;
         }
         if (count == 0 || f->lefts[count - 1].step != block->step) {
@@ -186,7 +174,7 @@ measure(growth_work *f, size_t first, size_t count, found *out)
     line->since = ml_growth_step_number(&f->steps, out->begin);
     line->steps = count - first;
     line->certain = line->steps >= ML_GROWTH_STEPS;
-    /* The median, because something may have been made once for all in one of them. */
+    /* The median: something may have been made once for all in one of them. */
     line->per_step =
         median(f->sums, sizes) * line->steps / (f->steps.count - out->begin);
     return line->certain || most / SIZES_APART <= least;
@@ -232,7 +220,7 @@ judge_lines(growth_work *f)
     size_t first = 0;
     for (size_t i = 1; error == 0 && i <= f->kept.count; i++) {
         if (i == f->kept.count ||
-            compare_lines(&f->kept.list[i], &f->kept.list[first]) != 0) {
+            ml_kept_compare_lines(&f->kept.list[i], &f->kept.list[first]) != 0) {
             error = judge_line(f, first, i);
             first = i;
         }
@@ -499,7 +487,6 @@ find_all(growth_work *f, ml_growth *out)
     out->last = ml_growth_step_number(&f->steps, f->steps.count - 1);
     error = ml_kept_find(f->analysis, &f->steps, &f->kept);
     if (error == 0 && f->kept.count != 0) {
-        qsort(f->kept.list, f->kept.count, sizeof(*f->kept.list), compare_kept);
         error = judge_lines(f);
     }
     return error < 0 ? error : take_lines(f, out);

@@ -1,6 +1,8 @@
 /* The blocks that outlive the step that allocated them.  See growth_kept.h. */
 #include "analysis/answers/growth_kept.h"
 
+#include <stdlib.h>
+
 #include "base/base.h"
 
 static int
@@ -21,6 +23,8 @@ add_kept(const ml_analysis *a, ml_kept_blocks *out, size_t row, uint32_t step,
         .line = frame->line,
         .backward = cause.phase == ML_PHASE_BACKWARD,
         .forward = cause.phase == ML_PHASE_FORWARD,
+        .workspace = ml_categories_judge(a->categories, life, &cause).category ==
+                     ML_CATEGORY_WORKSPACE,
         .no_line = cause.no_line,
         .step = step,
         .until = until,
@@ -39,20 +43,17 @@ step_of(const ml_growth_steps *steps, uint32_t moment)
     return (uint32_t)at;
 }
 
-/* Whether a training keeps the block of LIFE in any case: it is a library's workspace, or an
- * optimizer's state: by its tag, or in torch's own snapshots as far as their stacks and sizes
- * tell. */
+/* Whether the block of LIFE is an optimizer's state: by its tag, or in torch's own snapshots as
+ * far as their stacks and sizes tell. */
 static bool
-is_for_good(const ml_analysis *a, const ml_lifetime *life)
+is_state(const ml_analysis *a, const ml_lifetime *life)
 {
-    bool tags = ml_causes_signs(a->causes)->of == NULL;
-    if (tags && life->tag == ML_CATEGORY_OPTIMIZER_STATE) {
-        return true;
+    if (ml_causes_signs(a->causes)->of == NULL) {
+        return life->tag == ML_CATEGORY_OPTIMIZER_STATE;
     }
     ml_cause cause = ml_causes_of(a->causes, a->device, life->birth - 1);
-    uint8_t category = ml_categories_judge(a->categories, life, &cause).category;
-    return category == ML_CATEGORY_WORKSPACE ||
-           (!tags && category == ML_CATEGORY_OPTIMIZER_STATE);
+    return ml_categories_judge(a->categories, life, &cause).category ==
+           ML_CATEGORY_OPTIMIZER_STATE;
 }
 
 static int
@@ -82,7 +83,7 @@ find_all(const ml_analysis *analysis, const ml_growth_steps *steps, ml_kept_bloc
         uint32_t until =
             end->requested == ML_NEVER ? count : step_of(steps, end->requested);
         bool outlives = until > step + 1 || (until == count && step + 1 == count);
-        if (outlives && !is_for_good(analysis, life)) {
+        if (outlives && !is_state(analysis, life)) {
             error = add_kept(analysis, out, i, step, until);
         }
     }
@@ -221,11 +222,40 @@ drop_gradients(const ml_analysis *analysis, ml_kept_blocks *kept, uint32_t end)
 }
 
 int
+ml_kept_compare_lines(const ml_kept *a, const ml_kept *b)
+{
+    if (a->line != b->line) {
+        return a->line < b->line ? -1 : 1;
+    }
+    if (a->backward != b->backward) {
+        return a->backward ? 1 : -1;
+    }
+    if (a->no_line != b->no_line) {
+        return a->no_line < b->no_line ? -1 : 1;
+    }
+    int order = ml_string_compare(a->file, b->file);
+    return order != 0 ? order : ml_string_compare(a->function, b->function);
+}
+
+static int
+compare_kept(const void *a, const void *b)
+{
+    const ml_kept *x = a;
+    const ml_kept *y = b;
+    int order = ml_kept_compare_lines(x, y);
+    return order != 0 ? order : (x->row > y->row) - (x->row < y->row);
+}
+
+int
 ml_kept_find(const ml_analysis *analysis, const ml_growth_steps *steps,
              ml_kept_blocks *out)
 {
     int error = find_all(analysis, steps, out);
-    return error == 0 && out->count != 0
-               ? drop_gradients(analysis, out, (uint32_t)steps->count)
-               : error;
+    if (error == 0 && out->count != 0) {
+        error = drop_gradients(analysis, out, (uint32_t)steps->count);
+    }
+    if (error == 0 && out->count != 0) {
+        qsort(out->list, out->count, sizeof(*out->list), compare_kept);
+    }
+    return error;
 }

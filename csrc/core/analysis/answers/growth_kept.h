@@ -12,6 +12,7 @@ typedef struct ml_kept {
     int64_t line;
     bool backward;
     bool forward;
+    bool workspace; /* judged by its size */
     uint8_t no_line;
     uint32_t step;  /* index */
     uint32_t until; /* of the first step at whose end it is not allocated */
@@ -25,7 +26,9 @@ typedef struct ml_kept_blocks {
     size_t capacity;
 } ml_kept_blocks;
 
-/* OUT, all zeros, gets those that may grow, by row.  0 or ML_ENOMEM; free its list in any
+/* The order of the lines of A and B; 0: it is one line. */
+int ml_kept_compare_lines(const ml_kept *a, const ml_kept *b);
+/* OUT, all zeros, gets those that may grow, by line, then row.  0 or ML_ENOMEM; free its list in any
  * case. */
 int ml_kept_find(const ml_analysis *analysis, const ml_growth_steps *steps,
                  ml_kept_blocks *out);

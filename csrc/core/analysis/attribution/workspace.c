@@ -3,39 +3,38 @@
 
 #include "analysis/attribution/node_types.h"
 
-/* Whether allocation INDEX has the size, nobody owns it, and it is never freed. */
+/* Whether nobody owns allocation INDEX, and it is never freed. */
 static bool
 stays(const ml_lifetimes *lifetimes, size_t index)
 {
-    const ml_events *events = &lifetimes->trace->events;
-    if (ml_events_size(events, index) != ML_WORKSPACE_LIGHT ||
-        ml_events_action(events, index) != ML_ACTION_ALLOC) {
-        return false;
-    }
     const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, index)];
     return row->tag == ML_CATEGORY_COUNT &&
            ml_lifetime_last(lifetimes, row)->requested == ML_NEVER;
 }
 
-static bool
-knows_stream(const ml_workspaces *of, uint64_t stream)
+/* Keeps what EVENT, allocation INDEX in PHASE, made, if it is the first of its kind.  0 or
+ * ML_ENOMEM. */
+static int
+keep_first(ml_workspaces *of, const ml_event *event, size_t index, uint8_t phase)
 {
     for (size_t i = 0; i < of->count; i++) {
-        if (of->list[i].stream == stream) {
-            return true;
+        const ml_kept_workspace *kept = &of->list[i];
+        if (kept->stream == event->stream && kept->size == event->size &&
+            kept->phase == phase) {
+            return 0;
         }
     }
-    return false;
-}
-
-static int
-keep_light(ml_workspaces *of, uint64_t stream, size_t event)
-{
+    if (!stays(of->lifetimes, index)) {
+        return 0;
+    }
     void *list = of->list;
     int error = ml_grow(&list, &of->capacity, of->count + 1, sizeof(*of->list));
     if (error == 0) {
         of->list = list;
-        of->list[of->count++] = (ml_light_workspace){.stream = stream, .event = event};
+        of->list[of->count++] = (ml_kept_workspace){.stream = event->stream,
+                                                    .size = event->size,
+                                                    .event = index,
+                                                    .phase = phase};
     }
     return error;
 }
@@ -167,10 +166,10 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
         const ml_event *event = ml_event_cursor_at(&cursor, i);
         const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, i)];
         products = products || may_be_products(row, event->size);
-        if ((marks[i] & ML_MARK_PHASE) == ML_PHASE_FORWARD &&
-            event->size == ML_WORKSPACE_LIGHT && stays(lifetimes, i) &&
-            !knows_stream(of, event->stream)) {
-            error = keep_light(of, event->stream, i);
+        uint8_t phase = marks[i] & ML_MARK_PHASE;
+        if (event->size == ML_WORKSPACE_EVEN ||
+            (event->size == ML_WORKSPACE_LIGHT && phase == ML_PHASE_FORWARD)) {
+            error = keep_first(of, event, i, phase);
         }
     }
     return error == 0 && products ? keep_nodes(of) : error;
@@ -185,20 +184,15 @@ ml_workspaces_fini(ml_workspaces *of)
     *of = (ml_workspaces){0};
 }
 
-static bool
-is_light(const ml_workspaces *of, const ml_lifetime *life)
+bool
+ml_workspaces_keep(const ml_workspaces *of, const ml_lifetime *life)
 {
-    size_t own = life->birth - 1;
-    if (!stays(of->lifetimes, own)) {
-        return false;
-    }
-    uint64_t stream = ml_events_stream(&of->lifetimes->trace->events, own);
     for (size_t i = 0; i < of->count; i++) {
-        if (of->list[i].stream == stream && of->list[i].event < own) {
-            return false;
+        if (of->list[i].event == life->birth - 1) {
+            return true;
         }
     }
-    return true;
+    return false;
 }
 
 static bool
@@ -221,7 +215,7 @@ is_generators(const ml_workspaces *of, const ml_lifetime *life)
 bool
 ml_workspaces_hold(const ml_workspaces *of, const ml_lifetime *life)
 {
-    return is_light(of, life) || is_generators(of, life);
+    return ml_workspaces_keep(of, life) || is_generators(of, life);
 }
 
 /* Index + 1 of the last allocation or free before event INDEX; 0: none.  A cache that grows

@@ -22,12 +22,15 @@ ml_workspace_has_size(uint64_t size)
     return size == ML_WORKSPACE_ODD || size == ML_WORKSPACE_EVEN;
 }
 
-/* Of a stream, the first block that a forward makes for ever with the size of cuBLASLt's
- * workspace: each stream has one, and a tensor may have that size. */
-typedef struct ml_light_workspace {
+/* The first block of a size and a stream that a phase makes for ever: a library has one for each
+ * stream and thread, and backward passes have their own threads.  What comes after it is
+ * a tensor of that size. */
+typedef struct ml_kept_workspace {
     uint64_t stream;
-    size_t event; /* its allocation */
-} ml_light_workspace;
+    uint64_t size; /* ML_WORKSPACE_EVEN, or ML_WORKSPACE_LIGHT in a forward */
+    size_t event;  /* its allocation */
+    uint8_t phase; /* enum ml_phase */
+} ml_kept_workspace;
 
 /* The number of an autograd node, and the thread that made it. */
 typedef struct ml_node_number {
@@ -40,7 +43,7 @@ typedef struct ml_workspaces {
     const ml_recording *recording; /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed */
     const ml_stack_facts *facts;   /* borrowed */
-    ml_light_workspace *list;      /* owned; one for each stream */
+    ml_kept_workspace *list;       /* owned */
     size_t count;
     size_t capacity;
     /* The nodes of products that ran; none where no block can be a product's. */
@@ -60,6 +63,9 @@ void ml_workspaces_fini(ml_workspaces *of);
  * cuDNN's random numbers for dropout, which a recurrent network of torch makes for ever:
  * some bytes for each thread of the device. */
 bool ml_workspaces_hold(const ml_workspaces *of, const ml_lifetime *life);
+/* Whether LIFE, which lasts and has the even size, may be cuBLAS's: no other block of its stream
+ * and phase came before it. */
+bool ml_workspaces_keep(const ml_workspaces *of, const ml_lifetime *life);
 
 /* Whether LIFE was made for one product: the next event frees it, it has the size of
  * cuBLAS's, and the allocation before it, of the same operation, is the result, which

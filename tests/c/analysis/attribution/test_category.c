@@ -352,6 +352,31 @@ test_the_light_workspace(void)
     tear_down(&f);
 }
 
+/* A stream has one in its forward passes; a leak may have blocks of that size, too. */
+static void
+test_the_even_workspace(void)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t user = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t line = add_stack(&f, user, "torch/nn/modules/module.py", 1, "_call_impl");
+    sample_tag(&f.made, 1, ML_CATEGORY_PARAMETER);
+    for (unsigned i = 0; i < 4; i++) {
+        ml_event *event = add(&f, ML_ACTION_ALLOC, 1000 * (i + 1), MAIN, 2, line);
+        event->size = event->block_bytes = 33554432;
+        event->stream = i == 3;
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        alloc_back(&f, 100000 + i, MAIN, 0);
+        alloc(&f, 200000 + i, MAIN, 3, line);
+    }
+    CHECK_STR(category(&f, 0), "workspace");
+    CHECK_STR(category(&f, 1), "unknown");
+    CHECK_STR(category(&f, 2), "unknown");
+    CHECK_STR(category(&f, 3), "workspace");
+    tear_down(&f);
+}
+
 /* What cuDNN's dropout keeps: by its size, in a recurrent network. */
 static void
 test_the_generators(void)
@@ -391,6 +416,7 @@ main(void)
     RUN(test_workspaces_of_products);
     RUN(test_workspaces_of_nodes);
     RUN(test_the_light_workspace);
+    RUN(test_the_even_workspace);
     RUN(test_the_generators);
     return TEST_RESULT();
 }
