@@ -20,7 +20,7 @@ keep_first(ml_workspaces *of, const ml_event *event, size_t index, uint8_t phase
     for (size_t i = 0; i < of->count; i++) {
         const ml_kept_workspace *kept = &of->list[i];
         if (kept->stream == event->stream && kept->size == event->size &&
-            kept->phase == phase) {
+            kept->thread == event->thread && kept->phase == phase) {
             return 0;
         }
     }
@@ -34,6 +34,7 @@ keep_first(ml_workspaces *of, const ml_event *event, size_t index, uint8_t phase
         of->list[of->count++] = (ml_kept_workspace){.stream = event->stream,
                                                     .size = event->size,
                                                     .event = index,
+                                                    .thread = event->thread,
                                                     .phase = phase};
     }
     return error;
@@ -158,7 +159,8 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
                           .facts = ml_causes_facts(causes)};
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &trace->events,
-                         ML_EVENT_BIT(size) | ML_EVENT_BIT(stream));
+                         ML_EVENT_BIT(size) | ML_EVENT_BIT(stream) |
+                             ML_EVENT_BIT(thread));
     for (size_t i = 0; i < trace->event_count && error == 0; i++) {
         if ((marks[i] & ML_MARK_ALLOC) == 0) {
             continue;

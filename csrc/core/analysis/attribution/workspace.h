@@ -22,13 +22,13 @@ ml_workspace_has_size(uint64_t size)
     return size == ML_WORKSPACE_ODD || size == ML_WORKSPACE_EVEN;
 }
 
-/* The first block of a size and a stream that a phase makes for ever: a library has one for each
- * stream and thread, and backward passes have their own threads.  What comes after it is
- * a tensor of that size. */
+/* The first block of a size and a stream that a thread makes for ever in a phase: a library has
+ * one for each stream and thread.  What comes after it is a tensor of that size. */
 typedef struct ml_kept_workspace {
     uint64_t stream;
     uint64_t size; /* ML_WORKSPACE_EVEN, or ML_WORKSPACE_LIGHT in a forward */
     size_t event;  /* its allocation */
+    uint32_t thread;
     uint8_t phase; /* enum ml_phase */
 } ml_kept_workspace;
 
