@@ -34,15 +34,6 @@ add_kept(const ml_analysis *a, ml_kept_blocks *out, size_t row, uint32_t step,
     return 0;
 }
 
-/* The index of the first step that ends at MOMENT or later. */
-static uint32_t
-step_of(const ml_growth_steps *steps, uint32_t moment)
-{
-    size_t at;
-    ML_SEARCH(at, steps->count, steps->moments[at] < moment);
-    return (uint32_t)at;
-}
-
 /* Whether the block of LIFE is an optimizer's state: by its tag, or in torch's own snapshots as
  * far as their stacks and sizes tell. */
 static bool
@@ -80,8 +71,9 @@ find_all(const ml_analysis *analysis, const ml_growth_steps *steps, ml_kept_bloc
         if (step + 1 < count && end->requested <= steps->moments[step + 1]) {
             continue;
         }
-        uint32_t until =
-            end->requested == ML_NEVER ? count : step_of(steps, end->requested);
+        uint32_t until = end->requested == ML_NEVER
+                             ? count
+                             : (uint32_t)ml_growth_step_of(steps, end->requested - 1);
         bool outlives = until > step + 1 || (until == count && step + 1 == count);
         if (outlives && !is_state(analysis, life)) {
             error = add_kept(analysis, out, i, step, until);

@@ -17,6 +17,15 @@ typedef struct ml_growth_steps {
 int ml_growth_steps_find(const ml_analysis *analysis, ml_growth_steps *steps);
 void ml_growth_steps_fini(ml_growth_steps *steps);
 
+/* The index of the step in which EVENT is; the number of steps: it came after the last. */
+static inline size_t
+ml_growth_step_of(const ml_growth_steps *steps, size_t event)
+{
+    size_t step;
+    ML_SEARCH(step, steps->count, steps->moments[step] <= event);
+    return step;
+}
+
 /* The number of step INDEX. */
 static inline uint64_t
 ml_growth_step_number(const ml_growth_steps *steps, size_t index)

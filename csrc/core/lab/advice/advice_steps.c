@@ -27,16 +27,6 @@ is_for_good(uint8_t category)
            category == ML_CATEGORY_WORKSPACE || category == ML_CATEGORY_COMMUNICATION;
 }
 
-/* The index of the step that made what was born at EVENT; the number of steps: none, it came
- * after the last. */
-static size_t
-step_of(const ml_growth_steps *steps, size_t event)
-{
-    size_t step;
-    ML_SEARCH(step, steps->count, steps->moments[step] <= event);
-    return step;
-}
-
 /* Whether DEMAND, an index, is kept beyond the step after its own, or is of the last step.
  * *UNTIL: the event by which it could end. */
 static bool
@@ -44,7 +34,7 @@ is_kept(const kept_work *f, size_t index, size_t *until)
 {
     const ml_growth_steps *steps = &f->steps;
     const ml_demand *demand = &f->it->workload->demands[index];
-    size_t step = step_of(steps, demand->born);
+    size_t step = ml_growth_step_of(steps, demand->born);
     if (step == steps->count) {
         return false;
     }
@@ -60,7 +50,7 @@ is_kept(const kept_work *f, size_t index, size_t *until)
     /* What is there at the end may yet be used, unless a whole step did without it. */
     return demand->freed != ML_NO_EVENT
                ? demand->last_used < demand->freed
-               : step_of(steps, demand->last_used) + 1 < steps->count;
+               : ml_growth_step_of(steps, demand->last_used) + 1 < steps->count;
 }
 
 static int

@@ -124,8 +124,7 @@ ml_held_variable_ends(const ml_held_variables *all, const ml_held_variable *of,
                       const ml_demand *demand, size_t *until)
 {
     const ml_growth_steps *steps = &all->steps;
-    size_t step;
-    ML_SEARCH(step, steps->count, steps->moments[step] <= demand->born);
+    size_t step = ml_growth_step_of(steps, demand->born);
     if (!of->ends || step == steps->count || demand->freed <= steps->moments[step] ||
         (step + 1 < steps->count && demand->freed > steps->moments[step + 1])) {
         return false;

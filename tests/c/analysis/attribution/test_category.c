@@ -323,15 +323,31 @@ test_workspaces_of_nodes(void)
     }
 }
 
+/* With a parameter; returns the stack of a module's call. */
+static uint32_t
+begin_forward(fixture *f)
+{
+    uint32_t user = add_stack(f, 0, "a.py", 10, "f");
+    sample_tag(&f->made, 1, ML_CATEGORY_PARAMETER);
+    return add_stack(f, user, "torch/nn/modules/module.py", 1, "_call_impl");
+}
+
+static void
+run_two_passes(fixture *f, uint32_t line)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        alloc_back(f, 100000 + i, MAIN, 0);
+        alloc(f, 200000 + i, MAIN, 3, line);
+    }
+}
+
 /* The first of its stream is cuBLASLt's; a list that grows by 1 MiB is none. */
 static void
 test_the_light_workspace(void)
 {
     static fixture f;
     set_up(&f);
-    uint32_t user = add_stack(&f, 0, "a.py", 10, "f");
-    uint32_t line = add_stack(&f, user, "torch/nn/modules/module.py", 1, "_call_impl");
-    sample_tag(&f.made, 1, ML_CATEGORY_PARAMETER);
+    uint32_t line = begin_forward(&f);
     for (unsigned i = 0; i < 5; i++) {
         ml_event *event = add(&f, ML_ACTION_ALLOC, 1000 * (i + 1), MAIN, 2, line);
         event->size = event->block_bytes = 1048576 + (i == 0);
@@ -340,10 +356,7 @@ test_the_light_workspace(void)
             free_block(&f, 1000 * (i + 1), MAIN, 0);
         }
     }
-    for (unsigned i = 0; i < 2; i++) {
-        alloc_back(&f, 100000 + i, MAIN, 0);
-        alloc(&f, 200000 + i, MAIN, 3, line);
-    }
+    run_two_passes(&f, line);
     CHECK_STR(category(&f, 0), "unknown");
     CHECK_STR(category(&f, 1), "temporary");
     CHECK_STR(category(&f, 4), "workspace");
@@ -358,18 +371,13 @@ test_the_even_workspace(void)
 {
     static fixture f;
     set_up(&f);
-    uint32_t user = add_stack(&f, 0, "a.py", 10, "f");
-    uint32_t line = add_stack(&f, user, "torch/nn/modules/module.py", 1, "_call_impl");
-    sample_tag(&f.made, 1, ML_CATEGORY_PARAMETER);
+    uint32_t line = begin_forward(&f);
     for (unsigned i = 0; i < 4; i++) {
         ml_event *event = add(&f, ML_ACTION_ALLOC, 1000 * (i + 1), MAIN, 2, line);
         event->size = event->block_bytes = 33554432;
         event->stream = i == 3;
     }
-    for (unsigned i = 0; i < 2; i++) {
-        alloc_back(&f, 100000 + i, MAIN, 0);
-        alloc(&f, 200000 + i, MAIN, 3, line);
-    }
+    run_two_passes(&f, line);
     CHECK_STR(category(&f, 0), "workspace");
     CHECK_STR(category(&f, 1), "unknown");
     CHECK_STR(category(&f, 2), "unknown");
