@@ -316,12 +316,6 @@ void ml_tracker_walk_end(void);
 #define ML_REGIONS_CUDA 2u
 void ml_regions_bind(const ml_api *api);
 void ml_regions_listen(unsigned source, int enabled);
-/* Other code is about to change the list of torch's callbacks. */
-void ml_regions_changed(void);
-/* On a thread that is about to fork, so that its child can run operators. */
-void ml_regions_before_fork(void);
-/* In a forked child: reports nothing from now on, if the parent did. */
-void ml_regions_forked(void);
 
 /* compiled.cpp, only if torch is built for CUDA: from now on, or no longer, the events of
  * the allocator carry the running region of torch.compile.  With the GIL held.  0 or

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "bridge.h"
+#include "sources/callbacks.h"
 
 #ifndef MEMLAB_BUILT_FOR
 #error "MEMLAB_BUILT_FOR must be torch.__version__ as a string: use _native/bridge.py"
@@ -23,7 +24,7 @@ bool oom_observer_queued;
 void
 after_fork_in_child(void)
 {
-    ml_regions_forked();
+    memlab::callbacks::forked();
     ml_cpu_forked();
 #ifdef MEMLAB_WITH_CUDA
     ml_cuda_forked();
@@ -467,7 +468,8 @@ exec(PyObject *module)
         return -1;
     }
 #endif
-    if (pthread_atfork(ml_regions_before_fork, nullptr, after_fork_in_child) != 0) {
+    if (pthread_atfork(memlab::callbacks::before_fork, memlab::callbacks::after_fork,
+                       after_fork_in_child) != 0) {
         PyErr_NoMemory();
         return -1;
     }

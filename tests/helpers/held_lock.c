@@ -1,6 +1,6 @@
-/* Preloaded: a thread that asked for it holds the next lock of libtorch_cpu that it takes,
- * until another thread wants it too, or let_go() is called.  So a fork happens while that
- * lock is held. */
+/* Preloaded: a thread that asked for it holds a certain lock of libtorch_cpu, once it takes
+ * it, until another thread waits for it, or for one of memlab's bridge, or let_go() is
+ * called.  So a fork happens while that lock is held, unless the fork waits. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -9,9 +9,18 @@
 #include <stddef.h>
 #include <string.h>
 
+static _Thread_local int learns;
 static _Thread_local int wants_to_hold;
+static _Atomic(pthread_mutex_t *) learned;
 static _Atomic(pthread_mutex_t *) held;
 static atomic_int wanted;
+
+/* The lock is the next one of libtorch_cpu that the calling thread takes. */
+void
+learn(void)
+{
+    learns = 1;
+}
 
 void
 hold_next(void)
@@ -32,10 +41,10 @@ let_go(void)
 }
 
 static int
-is_torchs(pthread_mutex_t *mutex)
+is_of(pthread_mutex_t *mutex, const char *library)
 {
     Dl_info info;
-    return dladdr(mutex, &info) != 0 && strstr(info.dli_fname, "libtorch_cpu") != NULL;
+    return dladdr(mutex, &info) != 0 && strstr(info.dli_fname, library) != NULL;
 }
 
 int
@@ -45,11 +54,19 @@ pthread_mutex_lock(pthread_mutex_t *mutex)
     if (next == NULL) {
         *(void **)&next = dlsym(RTLD_NEXT, "pthread_mutex_lock");
     }
-    if (mutex == atomic_load(&held)) {
+    if (learns && is_of(mutex, "libtorch_cpu")) {
+        learns = 0;
+        atomic_store(&learned, mutex);
+    }
+    pthread_mutex_t *now = atomic_load(&held);
+    if (now != NULL && (mutex == now || is_of(mutex, "memlab/_torch"))) {
+        if (pthread_mutex_trylock(mutex) == 0) {
+            return 0;
+        }
         atomic_store(&wanted, 1);
     }
     int result = next(mutex);
-    if (wants_to_hold && is_torchs(mutex)) {
+    if (wants_to_hold && mutex == atomic_load(&learned)) {
         wants_to_hold = 0;
         atomic_store(&held, mutex);
         while (!atomic_load(&wanted)) {

@@ -1,9 +1,12 @@
-"""A fork right after a recording began, while another thread is in its first operator since:
-it holds the lock under which torch's callbacks are copied (tests/helpers/held_lock.c)."""
+"""A fork while another thread holds the lock of torch's callbacks (tests/helpers/held_lock.c):
+in its first operator since a collective, from which on memlab's callback is every thread's,
+or as it enters a region.
+"""
 
 import ctypes
 import os
 import signal
+import sys
 import threading
 
 import torch
@@ -13,14 +16,35 @@ import memlab
 lock = ctypes.CDLL(None)
 
 
+def need_the_lock():
+    torch._C._autograd._enable_record_function(False)
+    torch._C._autograd._enable_record_function(True)
+
+
 def operate():
     lock.hold_next()
     torch.empty(1)
 
 
-torch.empty(1)
+def enter():
+    torch.empty(1)
+    lock.hold_next()
+    with torch.profiler.record_function("region"):
+        pass
+
+
+lock.learn()
+need_the_lock()
 recorder = memlab.MemorySnapshot(source="cpu").start()
-thread = threading.Thread(target=operate)
+if sys.argv[1] == "operator":
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    # On a thread, or this one would run operators afterwards.
+    meeting = threading.Thread(target=torch.distributed.barrier)
+    meeting.start()
+    meeting.join()
+thread = threading.Thread(target={"operator": operate, "region": enter}[sys.argv[1]])
 thread.start()
 while not lock.is_held():
     assert thread.is_alive(), "torch took no lock: this shows nothing"
@@ -29,6 +53,8 @@ child = os.fork()
 if child == 0:
     signal.alarm(20)  # it would wait for ever
     torch.empty(1)
+    if sys.argv[1] == "region":
+        need_the_lock()
     os._exit(0)
 status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 lock.let_go()

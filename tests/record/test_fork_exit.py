@@ -39,12 +39,13 @@ def test_children_run_profiled_functions_whoever_had_the_allocators_lock(phantom
     phantom_run(PROGRAMS / "line_forks.py", warm=False)
 
 
+@pytest.mark.parametrize("doing", ["operator", "region"])
 def test_a_child_waits_for_no_lock_that_recording_made_another_thread_take(
-    tmp_path, torch
+    doing, tmp_path, torch
 ):
     library = shared_library(HERE / "helpers" / "held_lock.c", tmp_path / "held_lock.so")
     done = subprocess.run(
-        [sys.executable, PROGRAMS / "fork_beside_operator.py"],
+        [sys.executable, PROGRAMS / "fork_beside_operator.py", doing],
         env={**os.environ, "LD_PRELOAD": str(library)},
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include "bridge.h"
+#include "sources/callbacks.h"
 
 namespace memlab::arrival {
 
@@ -34,6 +35,7 @@ int
 tell(void *)
 {
     try {
+        const callbacks::ChangeForAll change;
         at::removeCallback(handle);
     }
     catch (...) {
@@ -112,7 +114,7 @@ ml_arrival_watch(PyObject *function)
     }
     callback = Py_NewRef(function);
     try {
-        ml_regions_changed();
+        const callbacks::ChangeForAll change;
         handle = at::addGlobalCallback(at::RecordFunctionCallback(on_begin).scopes(
             {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
         return 0;

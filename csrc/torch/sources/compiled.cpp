@@ -11,6 +11,7 @@
 #include <ATen/record_function.h>
 
 #include "bridge.h"
+#include "sources/callbacks.h"
 
 namespace memlab::compiled {
 
@@ -69,7 +70,7 @@ ml_compiled_watch(int enabled)
         return 0;
     }
     try {
-        ml_regions_changed();
+        const callbacks::ChangeForAll change;
         if (enabled) {
             handle = at::addGlobalCallback(at::RecordFunctionCallback(on_begin, on_end)
                                                .scopes({at::RecordScope::FUNCTION}));

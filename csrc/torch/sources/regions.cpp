@@ -12,12 +12,12 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
-#include <mutex>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 
 #include "bridge.h"
+#include "sources/callbacks.h"
 
 namespace memlab::regions {
 
@@ -25,8 +25,7 @@ namespace {
 
 const ml_api *bound_api;
 
-/* Guards what follows, but for the atomics. */
-std::mutex lock;
+/* Guarded by callbacks::Change. */
 /* Bits of the recording sources. */
 unsigned listeners;
 /* Of the callback on all threads. */
@@ -37,9 +36,6 @@ bool placed;      /* the kernels */
 std::atomic<bool> listening{false};
 /* All threads have the callback while a source records. */
 std::atomic<bool> everywhere{false};
-/* Whether the kernels are placed, or memlab has changed torch's list of callbacks. */
-std::atomic<bool> changed{false};
-std::atomic<bool> forked{false};
 std::atomic<uint64_t> last_number{0};
 
 /* This thread enters a region with a callback of its own. */
@@ -60,7 +56,7 @@ tell(int end, const at::RecordFunction &function, uint64_t number)
 std::unique_ptr<at::ObserverContext>
 begin(const at::RecordFunction &function)
 {
-    if (forked.load(std::memory_order_relaxed)) {
+    if (callbacks::inherited()) {
         return nullptr;
     }
     auto begun = std::make_unique<region>();
@@ -78,7 +74,7 @@ on_begin(const at::RecordFunction &function)
 void
 on_end(const at::RecordFunction &function, at::ObserverContext *context)
 {
-    if (context != nullptr && !forked.load(std::memory_order_relaxed)) {
+    if (context != nullptr && !callbacks::inherited()) {
         tell(1, function, static_cast<region *>(context)->number);
     }
 }
@@ -96,6 +92,7 @@ struct own_callback {
 
     own_callback()
     {
+        const callbacks::Change change;
         try {
             own = at::addThreadLocalCallback(callback_of(begin));
             entering = true;
@@ -110,6 +107,7 @@ struct own_callback {
     {
         entering = false;
         if (own != at::INVALID_CALLBACK_HANDLE) {
+            const callbacks::Change change;
             try {
                 at::removeCallback(own);
             }
@@ -120,7 +118,7 @@ struct own_callback {
     }
 };
 
-/* With the lock. */
+/* In a callbacks::Change. */
 void
 settle()
 {
@@ -153,8 +151,7 @@ enter_region(const c10::OperatorHandle &op, c10::DispatchKeySet keys,
              torch::jit::Stack *stack)
 {
     if (!listening.load(std::memory_order_relaxed) ||
-        everywhere.load(std::memory_order_relaxed) ||
-        forked.load(std::memory_order_relaxed)) {
+        everywhere.load(std::memory_order_relaxed) || callbacks::inherited()) {
         go_on(op, keys, stack);
         return;
     }
@@ -166,9 +163,8 @@ void
 begin_collective(const c10::OperatorHandle &op, c10::DispatchKeySet keys,
                  torch::jit::Stack *stack)
 {
-    if (!everywhere.load(std::memory_order_relaxed) &&
-        !forked.load(std::memory_order_relaxed)) {
-        const std::lock_guard<std::mutex> held(lock);
+    if (!everywhere.load(std::memory_order_relaxed) && !callbacks::inherited()) {
+        const callbacks::ChangeForAll change;
         try {
             collectives = true;
             settle();
@@ -224,12 +220,11 @@ void
 ml_regions_listen(unsigned source, int enabled)
 {
     /* In a child, a thread that does not exist may hold a lock. */
-    if (forked.load(std::memory_order_relaxed)) {
+    if (callbacks::inherited()) {
         return;
     }
     try {
-        const std::lock_guard<std::mutex> held(lock);
-        changed.store(true, std::memory_order_relaxed);
+        const callbacks::ChangeForAll change;
         listeners = enabled ? listeners | source : listeners & ~source;
         listening.store(listeners != 0, std::memory_order_relaxed);
         if (!placed) {
@@ -241,38 +236,6 @@ ml_regions_listen(unsigned source, int enabled)
     catch (...) {
         /* No memory: the recording has no regions. */
         listening.store(false, std::memory_order_relaxed);
-    }
-}
-
-void
-ml_regions_changed(void)
-{
-    changed.store(true, std::memory_order_relaxed);
-}
-
-/* After a change of torch's list of callbacks, each thread copies the list, under
- * torch's lock, in its next operator.  In a child that may be too late: a thread that
- * does not exist there may hold the lock, and the child would wait forever. */
-void
-ml_regions_before_fork(void)
-{
-    if (changed.load(std::memory_order_relaxed) &&
-        !forked.load(std::memory_order_relaxed)) {
-        try {
-            static_cast<void>(
-                at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE));
-        }
-        catch (...) {
-            /* No memory: the child copies the list itself. */
-        }
-    }
-}
-
-void
-ml_regions_forked(void)
-{
-    if (changed.load(std::memory_order_relaxed)) {
-        forked.store(true, std::memory_order_relaxed);
     }
 }
 

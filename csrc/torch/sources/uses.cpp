@@ -25,6 +25,7 @@
 #include "bridge.h"
 #include "objects/graph.h"
 #include "objects/tensor_fields.h"
+#include "sources/callbacks.h"
 
 namespace memlab::uses {
 
@@ -260,6 +261,7 @@ ml_torch_uses_listen(int enabled)
         return;
     }
     changed = true;
+    const callbacks::ChangeForAll change;
     try {
         if (enabled && of_nodes == at::INVALID_CALLBACK_HANDLE) {
             listen();

@@ -7,6 +7,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include "sources/callbacks.h"
 #include "values.h"
 
 namespace memlab {
@@ -164,8 +165,20 @@ plan(const at::RecordFunction &fn)
     return found;
 }
 
+Unseen::Unseen()
+{
+    const callbacks::Change change;
+    guard.emplace(false);
+}
+
+Unseen::~Unseen()
+{
+    const callbacks::Change change;
+    guard.reset();
+}
+
 HostOnly::HostOnly()
-    : unseen(false), /* BackendSelect: a new tensor is of the device of its options. */
+    : /* BackendSelect: a new tensor is of the device of its options. */
       keys(c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
            c10::autograd_dispatch_keyset_with_ADInplaceOrView |
                c10::autocast_dispatch_keyset | c10::default_excluded_set),

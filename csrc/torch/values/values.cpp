@@ -20,6 +20,7 @@
 #include <ATen/ops/roll.h>
 
 #include "bridge.h"
+#include "sources/callbacks.h"
 #include "values.h"
 
 namespace memlab {
@@ -510,7 +511,7 @@ ml_values_watch(void)
         return 0;
     }
     try {
-        ml_regions_changed();
+        const memlab::callbacks::ChangeForAll change;
         at::addGlobalCallback(
             at::RecordFunctionCallback(memlab::on_begin, memlab::on_end)
                 .needsInputs(true)

@@ -104,6 +104,18 @@ struct Plan {
 /* What to do for the operator that FN is about; the same for each of its calls. */
 std::shared_ptr<const Plan> plan(const at::RecordFunction &fn);
 
+/* While it lives, no callback is told of this thread's operators. */
+class Unseen {
+  public:
+    Unseen();
+    Unseen(const Unseen &) = delete;
+    Unseen &operator=(const Unseen &) = delete;
+    ~Unseen();
+
+  private:
+    std::optional<at::RecordFunctionGuard> guard;
+};
+
 /* While it lives, this thread's operators are the host's alone: no autograd, no mode, no
  * callback and no warning of the program's sees them. */
 class HostOnly {
@@ -111,7 +123,7 @@ class HostOnly {
     HostOnly();
 
   private:
-    at::RecordFunctionGuard unseen;
+    Unseen unseen;
     c10::impl::ForceDispatchKeyGuard keys;
     c10::WarningHandler silence;
     c10::WarningUtils::WarningHandlerGuard warnings;
