@@ -209,12 +209,14 @@ def _device(item, several, start):
         fits = " and fits" * (settings["fits"] and not item["fits"])
         yield f"With these settings it reserves {saved} less{fits}:"
         yield f"  PYTORCH_CUDA_ALLOC_CONF={wording.escape(settings['conf'])}"
-    yield "At the peak"
+    yield "At the peak, by category"
     whole = item["allocated_peak_bytes"]
     kinds = sorted(item["by_category"].items(), key=lambda pair: -pair[1])
     for kind, count in kinds[:_CATEGORIES_SHOWN]:
         if count:
             yield f"  {wording.size(count):>12}  {wording.share(count, whole)}  {kind.replace('_', ' ')}"
+    if item["by_line"]:
+        yield "By line"
     for line in item["by_line"][:_LINES_SHOWN]:
         place = wording.escape(wording.place(line, start))
         yield f"  {wording.size(line['bytes']):>12}  {wording.share(line['bytes'], whole)}  {place}"

@@ -192,7 +192,7 @@ def _why(answer: ExplainedDevice):
             _size(part["bytes"]),
             wording.share(part["bytes"], whole),
             plural(part["blocks"], "block"),
-            _part_name(part) + (f" ({part['modules']})" if part["modules"] > 1 else ""),
+            _part_name(part) + (f" x{part['modules']}" if part["modules"] > 1 else ""),
         )
         for part in shown
     ]

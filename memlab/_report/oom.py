@@ -266,7 +266,7 @@ def _holes(answer, start):
     hole = answer["holes"][0]
     yield ""
     yield (
-        f"Around the largest hole, {_size(hole['bytes'])} in a segment of "
+        f"Around the largest free block, {_size(hole['bytes'])} in a segment of "
         f"{_size(hole['segment_bytes'])}"
     )
     for side, edge in (("before", "begins"), ("after", "ends")):
@@ -389,7 +389,7 @@ _ADVICE = {
         "bfloat16, or train adapters of them."
     ),
     "one_line": lambda item, answer, start: (
-        f"One line holds {_part(item, answer)} that neither module nor optimizer owns: "
+        f"One line holds {_part(item, answer)}, which no module or optimizer owns: "
         f"{_place(item, start)}."
     ),
 }
