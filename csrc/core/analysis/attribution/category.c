@@ -112,10 +112,9 @@ size_of(const ml_categories *c, const ml_lifetime *life)
 static bool
 like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
-    uint64_t size = size_of(c, life);
-    bool first = life->birth == 0 || ml_workspaces_keep(&c->workspaces, life);
-    return life->requested == ML_NEVER &&
-           (size == ML_WORKSPACE_ODD || (size == ML_WORKSPACE_EVEN && first));
+    return ml_workspace_has_size(size_of(c, life)) &&
+           ml_workspaces_last(&c->workspaces, life->requested) &&
+           (life->birth == 0 || ml_workspaces_keep(&c->workspaces, life));
 }
 
 /* Whether LIFE, which no pass made, is taken for a workspace whatever else it may be. */

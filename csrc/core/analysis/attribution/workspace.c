@@ -3,13 +3,14 @@
 
 #include "analysis/attribution/node_types.h"
 
-/* Whether nobody owns allocation INDEX, and it is never freed. */
+/* Whether nobody owns allocation INDEX, and it lasts. */
 static bool
-stays(const ml_lifetimes *lifetimes, size_t index)
+stays(const ml_workspaces *of, size_t index)
 {
+    const ml_lifetimes *lifetimes = of->lifetimes;
     const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, index)];
     return row->tag == ML_CATEGORY_COUNT &&
-           ml_lifetime_last(lifetimes, row)->requested == ML_NEVER;
+           ml_workspaces_last(of, ml_lifetime_last(lifetimes, row)->requested);
 }
 
 /* Keeps what EVENT, allocation INDEX in PHASE, made, if it is the first of its kind.  0 or
@@ -24,7 +25,7 @@ keep_first(ml_workspaces *of, const ml_event *event, size_t index, uint8_t phase
             return 0;
         }
     }
-    if (!stays(of->lifetimes, index)) {
+    if (!stays(of, index)) {
         return 0;
     }
     void *list = of->list;
@@ -137,6 +138,16 @@ is_one_node(const ml_event *a, const ml_event *b)
 
 /* ---- The whole ---- */
 
+static uint32_t
+find_last(const uint8_t *marks, size_t count)
+{
+    while (count > 0 && ((marks[count - 1] & ML_MARK_ALLOC) == 0 ||
+                         (marks[count - 1] & ML_MARK_PHASE) == ML_PHASE_OTHER)) {
+        count--;
+    }
+    return (uint32_t)count;
+}
+
 /* Whether LIFE, of SIZE, may be a product's: the event after its allocation frees it. */
 static bool
 may_be_products(const ml_lifetime *life, uint64_t size)
@@ -156,7 +167,8 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
     int error = 0;
     *of = (ml_workspaces){.recording = recording,
                           .lifetimes = lifetimes,
-                          .facts = ml_causes_facts(causes)};
+                          .facts = ml_causes_facts(causes),
+                          .last = find_last(marks, trace->event_count)};
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &trace->events,
                          ML_EVENT_BIT(size) | ML_EVENT_BIT(stream) |
@@ -169,7 +181,7 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
         const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, i)];
         products = products || may_be_products(row, event->size);
         uint8_t phase = marks[i] & ML_MARK_PHASE;
-        if (event->size == ML_WORKSPACE_EVEN ||
+        if (ml_workspace_has_size(event->size) ||
             (event->size == ML_WORKSPACE_LIGHT && phase == ML_PHASE_FORWARD)) {
             error = keep_first(of, event, i, phase);
         }
@@ -205,7 +217,7 @@ is_generators(const ml_workspaces *of, const ml_lifetime *life)
     size_t own = life->birth - 1;
     uint64_t bytes = ml_events_size(events, own);
     uint32_t stack = ml_events_stack(events, own);
-    if (life->requested != ML_NEVER || bytes == 0 ||
+    if (!ml_workspaces_last(of, life->requested) || bytes == 0 ||
         bytes % ML_WORKSPACE_GENERATORS != 0 || stack == 0) {
         return false;
     }

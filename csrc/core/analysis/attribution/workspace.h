@@ -1,5 +1,6 @@
 /* The workspaces of cuBLAS, recognised by size: torch keeps one for each handle and
- * stream, for the whole run; from 2.15 on it makes one for each product. */
+ * stream, for the whole run, or until a trainer clears them at its end; from 2.15 on it
+ * makes one for each product. */
 #ifndef ML_WORKSPACE_H
 #define ML_WORKSPACE_H
 
@@ -7,7 +8,8 @@
 #include "analysis/lifetimes/lifetimes.h"
 #include "base/base.h"
 
-/* 8 MiB and 128 KiB, which hardly a tensor has; on an H100 or later 32 MiB. */
+/* 8 MiB and 128 KiB, which few tensors have: 64 patches and a class token of 64 images, 512
+ * floats each, do.  On an H100 or later 32 MiB. */
 #define ML_WORKSPACE_ODD 8519680
 #define ML_WORKSPACE_EVEN 33554432
 /* Of cuBLASLt, which serves products with a bias. */
@@ -26,7 +28,7 @@ ml_workspace_has_size(uint64_t size)
  * one for each stream and thread.  What comes after it is a tensor of that size. */
 typedef struct ml_kept_workspace {
     uint64_t stream;
-    uint64_t size; /* ML_WORKSPACE_EVEN, or ML_WORKSPACE_LIGHT in a forward */
+    uint64_t size; /* one of cuBLAS's, or ML_WORKSPACE_LIGHT in a forward */
     size_t event;  /* its allocation */
     uint32_t thread;
     uint8_t phase; /* enum ml_phase */
@@ -43,7 +45,8 @@ typedef struct ml_workspaces {
     const ml_recording *recording; /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed */
     const ml_stack_facts *facts;   /* borrowed */
-    ml_kept_workspace *list;       /* owned */
+    uint32_t last; /* moment of the last allocation in a forward, pass or step */
+    ml_kept_workspace *list; /* owned */
     size_t count;
     size_t capacity;
     /* The nodes of products that ran; none where no block can be a product's. */
@@ -63,7 +66,14 @@ void ml_workspaces_fini(ml_workspaces *of);
  * cuDNN's random numbers for dropout, which a recurrent network of torch makes for ever:
  * some bytes for each thread of the device. */
 bool ml_workspaces_hold(const ml_workspaces *of, const ml_lifetime *life);
-/* Whether LIFE, which lasts and has the even size, may be cuBLAS's: no other block of its stream
+/* Whether a block freed at REQUESTED, a moment or ML_NEVER, lasts as a workspace does: to
+ * the end of all forwards, passes and steps. */
+static inline bool
+ml_workspaces_last(const ml_workspaces *of, uint32_t requested)
+{
+    return requested > of->last;
+}
+/* Whether LIFE, which lasts and has the size, may be cuBLAS's: no other block of its stream
  * and phase came before it. */
 bool ml_workspaces_keep(const ml_workspaces *of, const ml_lifetime *life);
 
