@@ -16,6 +16,7 @@ WASTES = {
     "cache_grown": ("grown_by_copies", "allocated"),
     "data_on_gpu": ("data_kept", "allocated"),
     "eval_graph": ("graph_unused", "allocated"),
+    "eval_locals": ("graph_unused", "allocated"),
     "foreach_temporaries": ("optimizer_temporaries", "allocated"),
     "fragmented": ("fragmentation", "reserved"),
     "frozen_gradients": ("frozen_gradients", "allocated"),
@@ -38,6 +39,7 @@ WASTES = {
 # What is told without last uses, too, and as which kind.
 WITHOUT_USES = {
     "eval_graph": "graph_unused",
+    "eval_locals": "graph_unused",
     "history_kept": "steps_kept",
     "hooks_keep": "steps_kept",
 }
@@ -103,24 +105,31 @@ def test_is_named(told, name):
     assert saved(told[name], peak) > told[name]["before"][peak] / 20
     for which in {peak} if name in ONLY_ALLOCATED else {peak, "reserved"}:
         real = saved(told[name], which)
+        if item["at_most"]:
+            assert real <= item[f"{which}_saving_bytes"] * (1 + TOLERANCE)
+            assert item["saves"].startswith("at most ")
+            continue
         assert item[f"{which}_saving_bytes"] == pytest.approx(real, rel=TOLERANCE)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", WITHOUT_USES)
 def test_is_named_without_last_uses(told, name):
-    """Each block then ends later than with them: less may be saved, never more."""
+    """Less may be saved than is told, or it is told of a block too few."""
     with_uses, without = told[name], told[f"{name} without uses"]
     assert not without["explained"]["uses_known"]
     place, item = find(name, without["explained"], WITHOUT_USES[name])
     assert place in (0, 1, 2) and not item["exact"]
     real = saved(without, "allocated")
-    # Where steps end with the backward pass, what comes after it is of the next.
-    block = item["bytes"] // item["blocks"]
-    assert real - block - real * TOLERANCE <= item["allocated_saving_bytes"] <= real * (1 + TOLERANCE)
     _, exact = find(name, with_uses["explained"])
-    assert exact["exact"]
-    assert item["allocated_saving_bytes"] <= exact["allocated_saving_bytes"]
+    assert exact["exact"] == (not exact["at_most"]) and exact["at_most"] == item["at_most"]
+    if item["at_most"]:
+        assert real <= exact["allocated_saving_bytes"] <= item["allocated_saving_bytes"]
+    else:
+        # Where steps end with the backward pass, what comes after it is of the next.
+        least = real - item["bytes"] // item["blocks"] - real * TOLERANCE
+        assert least <= item["allocated_saving_bytes"] <= real * (1 + TOLERANCE)
+        assert item["allocated_saving_bytes"] <= exact["allocated_saving_bytes"]
     assert find(name, without["clean"], WITHOUT_USES[name]) == (None, None)
 
 

@@ -87,6 +87,7 @@ typedef struct ml_edit {
 typedef struct ml_advice {
     uint8_t kind;   /* enum ml_advice_kind */
     bool exact;     /* false: the edit is an estimate of what the change does */
+    bool most;      /* of which the change does no more, and maybe less; not exact */
     uint32_t frame; /* frame id of the line that it is about; 0: none */
     char *module; /* owned; paths with ", " between, "*" for what differs; NULL: none */
     /* String: the tensor's, as its owner calls it; of late frees the variable that holds it,
