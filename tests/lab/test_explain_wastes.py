@@ -28,6 +28,7 @@ WASTES = {
     "hooks_keep": ("steps_kept", "allocated"),
     "logits_float32": ("logits_float32", "allocated"),
     "loss_history": ("graph_unused", "allocated"),
+    "losses_kept": ("graph_unused", "allocated"),
     "losses_summed": ("losses_summed", "allocated"),
     "loss_whole": ("loss_whole", "allocated"),
     "model_copied": ("model_copied", "allocated"),
@@ -47,7 +48,7 @@ WITHOUT_USES = {
 ANY_PROGRAM = {"late_frees", "settings"}
 TOLERANCE = 0.05
 # Whose reserved peak is further off, as it hangs on what the mended program makes besides.
-ONLY_ALLOCATED = {"activations", "frozen_gradients"}
+ONLY_ALLOCATED = {"activations", "frozen_gradients", "losses_kept"}
 
 
 def source(name):

@@ -216,7 +216,7 @@ calling_line(const ml_advice_case *it, size_t demand)
 }
 
 /* ML_ADVICE_COUNT: no graph is known to hold DEMAND.  This includes an input that no
- * pass used: the program itself may hold it; and what a variable is known to hold. */
+ * pass used, unless it grows with a graph: the program itself may hold it; and what a variable is known to hold. */
 static enum ml_advice_kind
 judge(const graph_work *f, size_t demand, uint32_t *frame)
 {
@@ -245,8 +245,15 @@ judge(const graph_work *f, size_t demand, uint32_t *frame)
         *frame = by->frame;
         return by->freed == 0 ? ML_ADVICE_GRAPH_RETAINED : ML_ADVICE_COUNT;
     }
+    if (input) {
+        /* Of a graph that steps leave, the line is that of its end, not of the input. */
+        const ml_growing *graph =
+            ml_growth_find(it->growth, &ml_explained_of(it, demand)->cause);
+        *frame = graph != NULL ? graph->cause.frame : 0;
+        return graph != NULL ? ML_ADVICE_GRAPH_UNUSED : ML_ADVICE_COUNT;
+    }
     *frame = calling_line(it, demand);
-    return input ? ML_ADVICE_COUNT : ML_ADVICE_GRAPH_UNUSED;
+    return ML_ADVICE_GRAPH_UNUSED;
 }
 
 /* Adds DEMAND, free from event UNTIL on, to the advice of KIND, the proposal at *AT;
