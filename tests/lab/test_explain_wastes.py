@@ -29,6 +29,7 @@ WASTES = {
     "logits_float32": ("logits_float32", "allocated"),
     "loss_history": ("graph_unused", "allocated"),
     "losses_kept": ("graph_unused", "allocated"),
+    "losses_of_slices": ("losses_summed", "allocated"),
     "losses_summed": ("losses_summed", "allocated"),
     "loss_whole": ("loss_whole", "allocated"),
     "model_copied": ("model_copied", "allocated"),
@@ -202,3 +203,58 @@ print(json.dumps([
 @pytest.mark.cuda
 def test_gradients_that_several_passes_add_to_are_no_waste(phantom_run):
     assert json.loads(phantom_run(BY_HAND).stdout) == [[]] * 10
+
+
+TOGETHER = """
+import json, torch, memlab
+from torch import nn
+
+body = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(256, 512), nn.ReLU(),
+                                                    nn.Linear(512, 256)))).cuda()
+
+def kinds(losses):
+    with memlab.MemorySnapshot(uses=True) as snapshot:
+        for step in range(3):
+            losses().backward()
+            body.zero_grad()
+    (device,) = memlab.explain(snapshot.data())["devices"]
+    return "losses_summed" in {item["kind"] for item in device["advice"]}
+
+def batches(count):
+    return (torch.zeros(2048, 256).cuda() for _ in range(count))
+
+def unrolled(detach=False):
+    state, total = torch.zeros(2048, 256, device="cuda"), 0
+    for x in batches(3):
+        state = body(x + (state.detach() if detach else state))
+        total = total + state.square().mean()
+    return total
+
+def values():
+    return [body(x).square().mean() for x in batches(2)]
+
+def compared():
+    made = []
+    for x in batches(2):
+        made.append(body(x))
+        made[-1].detach().mean()
+    return nn.functional.cosine_similarity(*made).mean()
+
+def squared():
+    real, fake = values()
+    return (real - fake).square()
+
+def divided():
+    real, fake = values()
+    return real / fake
+
+apart = [lambda: sum(values()), lambda: unrolled(detach=True)]
+print(json.dumps([[kinds(one) for one in apart],
+                  [kinds(one) for one in (unrolled, compared, squared, divided)]]))
+"""
+
+
+@pytest.mark.cuda
+def test_calls_that_need_one_pass_are_no_micro_batches(phantom_run):
+    said = phantom_run(TOGETHER, env=KEEPS_WORKSPACES).stdout
+    assert json.loads(said) == [[True, True], [False] * 4]

@@ -186,6 +186,17 @@ bool ml_demand_unfinished(const ml_advice_case *it, size_t demand);
 /* Whether DEMAND is live at the end and was last used two steps or more before. */
 bool ml_demand_left(const ml_advice_case *it, size_t demand);
 
+/* The bytes of the parameters and of their halves, as autocast casts them. */
+typedef struct ml_weights {
+    uint64_t *bytes; /* owned; sorted */
+    size_t count;
+} ml_weights;
+
+/* Fills OUT.  0 or ML_ENOMEM, with nothing to free. */
+int ml_weights_find(const ml_advice_case *it, ml_weights *out);
+void ml_weights_fini(ml_weights *weights); /* accepts an all-zero one */
+bool ml_weights_have(const ml_weights *weights, uint64_t bytes);
+
 /* A new proposal without edits, borrowed until the next call; NULL: no memory. */
 ml_advice *ml_proposals_add(ml_proposals *proposals, enum ml_advice_kind kind);
 /* By demand: PROPOSALS say that an autograd graph holds it, or that steps leave it.  The caller
