@@ -46,7 +46,8 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
             ml_workspaces_init(&c->workspaces, causes, recording, device, lifetimes);
     }
     if (error == 0) {
-        error = ml_estimate_new(causes, recording, device, lifetimes, &c->estimate);
+        error = ml_estimate_new(causes, recording, device, lifetimes, &c->workspaces,
+                                &c->estimate);
     }
     if (error < 0) {
         ml_categories_free(c);
