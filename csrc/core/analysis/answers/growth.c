@@ -33,17 +33,25 @@ median(uint64_t *numbers, size_t count)
     return numbers[count / 2];
 }
 
-/* Whether the block AT, of those FIRST up to END, is a library's workspace, of which the line left
- * one.  The first tensor of such a size may look like one. */
+/* Whether the block AT, of those FIRST up to END, is a library's workspace.  The first tensor of
+ * such a size may look like one: then its step made one tensor less than others. */
 static bool
 is_workspace(const growth_work *f, size_t at, size_t first, size_t end)
 {
-    const ml_kept *list = f->kept.list;
-    bool alone = list[at].workspace;
-    for (size_t i = first; i < end && alone; i++) {
-        alone = list[i].workspace || list[i].bytes != list[at].bytes;
+    const ml_kept *of = &f->kept.list[at];
+    size_t own = 0, other = 0, most = 0;
+    uint32_t step = of->step;
+    for (size_t i = first; i < end && of->workspace; i++) {
+        const ml_kept *tensor = &f->kept.list[i];
+        if (tensor->workspace || tensor->bytes != of->bytes) {
+            continue;
+        }
+        other = tensor->step == step ? other + 1 : 1;
+        step = tensor->step;
+        own += step == of->step;
+        most = step != of->step && other > most ? other : most;
     }
-    return alone;
+    return of->workspace && own >= most;
 }
 
 /* Finds what each step left of the blocks FIRST up to END; returns how many steps left

@@ -27,7 +27,9 @@ add_kept(const ml_analysis *a, ml_kept_blocks *out, size_t row, uint32_t step,
         .given = (cause.phase == ML_PHASE_OTHER || cause.phase == ML_PHASE_UNKNOWN) &&
                  (category == ML_CATEGORY_INPUT || category == ML_CATEGORY_OTHER ||
                   category == ML_CATEGORY_UNKNOWN),
-        .workspace = category == ML_CATEGORY_WORKSPACE,
+        .workspace = category == ML_CATEGORY_WORKSPACE ||
+                     (category == ML_CATEGORY_UNKNOWN &&
+                      ml_categories_like_workspace(a->categories, life)),
         .no_line = cause.no_line,
         .step = step,
         .until = until,

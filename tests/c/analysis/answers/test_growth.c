@@ -517,6 +517,36 @@ test_graph_of_a_sum(void)
     end(&r);
 }
 
+/* A step of an inference: 2 MiB are kept, and of 32 MiB as many as TENSORS. */
+static void
+keep_large(run *r, int tensors)
+{
+    for (int i = 0; i < tensors; i++) {
+        take(r, 32 * MIB, r->line);
+    }
+    keep(r);
+    end_step(r);
+}
+
+/* Without backward passes a workspace of 32 MiB is told by its size, where the line makes no
+ * other block of it, or one more in that step than in others. */
+static void
+test_workspace_of_an_inference(void)
+{
+    for (int tensors = 0; tensors < 2; tensors++) {
+        run r;
+        begin(&r);
+        keep_large(&r, tensors + 1);
+        for (int i = 0; i < 5; i++) {
+            keep_large(&r, tensors);
+        }
+        answer(&r);
+        CHECK_UINT(r.growth->count, 1);
+        CHECK_UINT(r.growth->lines[0].blocks, tensors == 0 ? 6 : 12);
+        end(&r);
+    }
+}
+
 /* The one name is of a block of the line; the other came before that block. */
 static void
 test_holder(void)
@@ -654,6 +684,7 @@ main(void)
     RUN(test_inputs_of_a_graph);
     RUN(test_inputs_in_a_list);
     RUN(test_graph_of_a_sum);
+    RUN(test_workspace_of_an_inference);
     RUN(test_holder);
     RUN(test_optimizer_states);
     RUN(test_gradients);
