@@ -125,6 +125,7 @@ class Advice(Savings):
     """A change that lowers a peak when the run is replayed with it.
 
     kind: the waste.  exact: False if the replay assumes when memory would be freed.
+    at_most: the saving is an upper bound, as variables may hold what the replay frees.
     together: it still saves after the advices before it.  file "": no single line.  The
     kind decides the meaning of bytes, blocks and count.  name: the owner's name for the
     tensor, or, as "x of train", the variable that holds it.  conf: allocator settings.
@@ -132,6 +133,7 @@ class Advice(Savings):
 
     kind: str
     exact: bool
+    at_most: bool
     together: bool
     file: str
     line: int

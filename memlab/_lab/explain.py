@@ -249,7 +249,12 @@ def _advice(number, item):
     if any(where):
         yield Said("Where: ", " ".join(filter(None, where)))
     yield Said("Write: ", wording.escape(change))
-    if not item["exact"]:
+    if item["at_most"]:
+        yield Said(
+            "Less is saved where the forward pass holds results itself, in local variables or "
+            "lists: they stay until its function returns."
+        )
+    elif not item["exact"]:
         yield Said("The saving is an estimate: the replay assumes when memory would be freed.")
 
 

@@ -16,6 +16,7 @@ WASTES = {
     "cache_grown": ("grown_by_copies", "allocated"),
     "data_on_gpu": ("data_kept", "allocated"),
     "eval_graph": ("graph_unused", "allocated"),
+    "eval_locals": ("graph_unused", "allocated"),
     "foreach_temporaries": ("optimizer_temporaries", "allocated"),
     "fragmented": ("fragmentation", "reserved"),
     "frozen_gradients": ("frozen_gradients", "allocated"),
@@ -27,6 +28,8 @@ WASTES = {
     "hooks_keep": ("steps_kept", "allocated"),
     "logits_float32": ("logits_float32", "allocated"),
     "loss_history": ("graph_unused", "allocated"),
+    "losses_kept": ("graph_unused", "allocated"),
+    "losses_of_slices": ("losses_summed", "allocated"),
     "losses_summed": ("losses_summed", "allocated"),
     "loss_whole": ("loss_whole", "allocated"),
     "model_copied": ("model_copied", "allocated"),
@@ -38,6 +41,7 @@ WASTES = {
 # What is told without last uses, too, and as which kind.
 WITHOUT_USES = {
     "eval_graph": "graph_unused",
+    "eval_locals": "graph_unused",
     "history_kept": "steps_kept",
     "hooks_keep": "steps_kept",
 }
@@ -45,7 +49,7 @@ WITHOUT_USES = {
 ANY_PROGRAM = {"late_frees", "settings"}
 TOLERANCE = 0.05
 # Whose reserved peak is further off, as it hangs on what the mended program makes besides.
-ONLY_ALLOCATED = {"activations", "frozen_gradients"}
+ONLY_ALLOCATED = {"activations", "frozen_gradients", "losses_kept"}
 
 
 def source(name):
@@ -103,24 +107,31 @@ def test_is_named(told, name):
     assert saved(told[name], peak) > told[name]["before"][peak] / 20
     for which in {peak} if name in ONLY_ALLOCATED else {peak, "reserved"}:
         real = saved(told[name], which)
+        if item["at_most"]:
+            assert real <= item[f"{which}_saving_bytes"] * (1 + TOLERANCE)
+            assert item["saves"].startswith("at most ")
+            continue
         assert item[f"{which}_saving_bytes"] == pytest.approx(real, rel=TOLERANCE)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", WITHOUT_USES)
 def test_is_named_without_last_uses(told, name):
-    """Each block then ends later than with them: less may be saved, never more."""
+    """Less may be saved than is told, or it is told of a block too few."""
     with_uses, without = told[name], told[f"{name} without uses"]
     assert not without["explained"]["uses_known"]
     place, item = find(name, without["explained"], WITHOUT_USES[name])
     assert place in (0, 1, 2) and not item["exact"]
     real = saved(without, "allocated")
-    # Where steps end with the backward pass, what comes after it is of the next.
-    block = item["bytes"] // item["blocks"]
-    assert real - block - real * TOLERANCE <= item["allocated_saving_bytes"] <= real * (1 + TOLERANCE)
     _, exact = find(name, with_uses["explained"])
-    assert exact["exact"]
-    assert item["allocated_saving_bytes"] <= exact["allocated_saving_bytes"]
+    assert exact["exact"] == (not exact["at_most"]) and exact["at_most"] == item["at_most"]
+    if item["at_most"]:
+        assert real <= exact["allocated_saving_bytes"] <= item["allocated_saving_bytes"]
+    else:
+        # Where steps end with the backward pass, what comes after it is of the next.
+        least = real - item["bytes"] // item["blocks"] - real * TOLERANCE
+        assert least <= item["allocated_saving_bytes"] <= real * (1 + TOLERANCE)
+        assert item["allocated_saving_bytes"] <= exact["allocated_saving_bytes"]
     assert find(name, without["clean"], WITHOUT_USES[name]) == (None, None)
 
 
@@ -192,3 +203,58 @@ print(json.dumps([
 @pytest.mark.cuda
 def test_gradients_that_several_passes_add_to_are_no_waste(phantom_run):
     assert json.loads(phantom_run(BY_HAND).stdout) == [[]] * 10
+
+
+TOGETHER = """
+import json, torch, memlab
+from torch import nn
+
+body = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(256, 512), nn.ReLU(),
+                                                    nn.Linear(512, 256)))).cuda()
+
+def kinds(losses):
+    with memlab.MemorySnapshot(uses=True) as snapshot:
+        for step in range(3):
+            losses().backward()
+            body.zero_grad()
+    (device,) = memlab.explain(snapshot.data())["devices"]
+    return "losses_summed" in {item["kind"] for item in device["advice"]}
+
+def batches(count):
+    return (torch.zeros(2048, 256).cuda() for _ in range(count))
+
+def unrolled(detach=False):
+    state, total = torch.zeros(2048, 256, device="cuda"), 0
+    for x in batches(3):
+        state = body(x + (state.detach() if detach else state))
+        total = total + state.square().mean()
+    return total
+
+def values():
+    return [body(x).square().mean() for x in batches(2)]
+
+def compared():
+    made = []
+    for x in batches(2):
+        made.append(body(x))
+        made[-1].detach().mean()
+    return nn.functional.cosine_similarity(*made).mean()
+
+def squared():
+    real, fake = values()
+    return (real - fake).square()
+
+def divided():
+    real, fake = values()
+    return real / fake
+
+apart = [lambda: sum(values()), lambda: unrolled(detach=True)]
+print(json.dumps([[kinds(one) for one in apart],
+                  [kinds(one) for one in (unrolled, compared, squared, divided)]]))
+"""
+
+
+@pytest.mark.cuda
+def test_calls_that_need_one_pass_are_no_micro_batches(phantom_run):
+    said = phantom_run(TOGETHER, env=KEEPS_WORKSPACES).stdout
+    assert json.loads(said) == [[True, True], [False] * 4]

@@ -3,6 +3,7 @@
 
 #include "core/base/base.h"
 #include "core/lab/verdict/make_fit.h"
+#include "core/show/text/markup.h"
 #include "core/show/text/verdict_text.h"
 #include "dicts/dict_values.h"
 #include "dicts/make_fit_dict.h"
@@ -23,16 +24,18 @@ saving(uint64_t before, uint64_t after)
 }
 
 static PyObject *
-saving_words(const ml_advices *advices, uint64_t allocated, uint64_t reserved)
+saving_words(const ml_advices *advices, uint64_t allocated, uint64_t reserved,
+             bool most)
 {
     ml_buffer out = {0};
+    ml_markup(&out, most ? "at most " : "");
     ml_verdict_saving(&out, advices, allocated, reserved);
     return text_of(&out);
 }
 
 static int
 set_savings(PyObject *dict, const ml_advices *advices, uint64_t allocated,
-            uint64_t reserved)
+            uint64_t reserved, bool most)
 {
     const ml_totals *before = &advices->before.peak;
     if (ml_py_set(dict, "allocated_saving_bytes",
@@ -43,7 +46,7 @@ set_savings(PyObject *dict, const ml_advices *advices, uint64_t allocated,
         0) {
         return -1;
     }
-    return ml_py_set(dict, "saves", saving_words(advices, allocated, reserved));
+    return ml_py_set(dict, "saves", saving_words(advices, allocated, reserved, most));
 }
 
 PyObject *
@@ -57,8 +60,9 @@ ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
         (ml_py_set(dict, "kind", PyUnicode_FromString(ml_advice_text(advice->kind))) <
              0 ||
          set_savings(dict, advices, advice->alone.peak.allocated,
-                     advice->alone.peak.reserved) < 0 ||
+                     advice->alone.peak.reserved, advice->most) < 0 ||
          ml_py_set(dict, "exact", PyBool_FromLong(advice->exact)) < 0 ||
+         ml_py_set(dict, "at_most", PyBool_FromLong(advice->most)) < 0 ||
          ml_py_set(dict, "together", PyBool_FromLong(advice->together)) < 0 ||
          set_frame(dict, recording, advice->frame) < 0 ||
          ml_py_set(dict, "module", text_at(module)) < 0 ||
@@ -156,9 +160,13 @@ static PyObject *
 together_dict(const ml_advices *advices)
 {
     const ml_totals *after = &advices->after.peak;
+    bool most = false;
+    for (size_t i = 0; i < advices->count; i++) {
+        most = most || (advices->list[i].together && advices->list[i].most);
+    }
     PyObject *dict = ml_py_totals(after);
     if (dict != NULL &&
-        set_savings(dict, advices, after->allocated, after->reserved) < 0) {
+        set_savings(dict, advices, after->allocated, after->reserved, most) < 0) {
         Py_CLEAR(dict);
     }
     return dict;

@@ -5,57 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/answers/growth_kept.h"
-#include "analysis/answers/growth_steps.h"
+#include "analysis/answers/growth_parts.h"
 #include "base/base.h"
 
 /* The usual distance between steps comes from this many last ones. */
 #define DISTANCES 8
-/* The value of a loss, in bytes. */
-#define SCALAR_BYTES 8
 /* Within the fewest steps of a leak, sizes differ by at most this factor. */
 #define SIZES_APART 4
 #define STEPS_AHEAD 1000
-
-/* What was left at a line by one step. */
-typedef struct left {
-    uint32_t step;
-    uint64_t bytes;
-    uint64_t blocks;
-} left;
-
-/* A line that grows: its blocks, and the steps that left something. */
-typedef struct found {
-    ml_growing line;
-    size_t first; /* kept blocks */
-    size_t end;
-    uint32_t begin; /* steps, by index */
-    uint32_t last;
-    bool folded;
-    size_t into;    /* if folded: the line that ends the graph, by index */
-    uint32_t place; /* among the lines that are told; or NOT_TOLD */
-} found;
-
+/* Instead of a place among the lines that are told. */
 #define NOT_TOLD UINT32_MAX
-
-typedef struct growth_work {
-    const ml_analysis *analysis;
-    ml_growth_steps steps;
-    ml_kept_blocks kept;
-    left *lefts;    /* owned; room for one a step; of the line looked at */
-    uint64_t *sums; /* owned; room for one a step and one more */
-    found *list;    /* owned */
-    size_t found_count;
-    size_t found_capacity;
-} growth_work;
-
-/* ---- What is kept ---- */
-
-static bool
-is_left(const growth_work *f, const ml_kept *block)
-{
-    return block->until == f->steps.count;
-}
 
 /* ---- One line ---- */
 
@@ -74,17 +33,25 @@ median(uint64_t *numbers, size_t count)
     return numbers[count / 2];
 }
 
-/* Whether the block AT, of those FIRST up to END, is a library's workspace, of which the line left
- * one.  The first tensor of such a size may look like one. */
+/* Whether the block AT, of those FIRST up to END, is a library's workspace.  The first tensor of
+ * such a size may look like one: then its step made one tensor less than others. */
 static bool
 is_workspace(const growth_work *f, size_t at, size_t first, size_t end)
 {
-    const ml_kept *list = f->kept.list;
-    bool alone = list[at].workspace;
-    for (size_t i = first; i < end && alone; i++) {
-        alone = list[i].workspace || list[i].bytes != list[at].bytes;
+    const ml_kept *of = &f->kept.list[at];
+    size_t own = 0, other = 0, most = 0;
+    uint32_t step = of->step;
+    for (size_t i = first; i < end && of->workspace; i++) {
+        const ml_kept *tensor = &f->kept.list[i];
+        if (tensor->workspace || tensor->bytes != of->bytes) {
+            continue;
+        }
+        other = tensor->step == step ? other + 1 : 1;
+        step = tensor->step;
+        own += step == of->step;
+        most = step != of->step && other > most ? other : most;
     }
-    return alone;
+    return of->workspace && own >= most;
 }
 
 /* Finds what each step left of the blocks FIRST up to END; returns how many steps left
@@ -95,7 +62,7 @@ find_lefts(growth_work *f, size_t first, size_t end)
     size_t count = 0;
     for (size_t i = first; i < end; i++) {
         const ml_kept *block = &f->kept.list[i];
-        if (!is_left(f, block) || is_workspace(f, i, first, end)) {
+        if (!ml_kept_is_left(f, block) || is_workspace(f, i, first, end)) {
             continue;
         }
         if (count == 0 || f->lefts[count - 1].step != block->step) {
@@ -228,92 +195,6 @@ judge_lines(growth_work *f)
     return error;
 }
 
-/* ---- Graphs ---- */
-
-/* The newest block of LINE that STEP left; NULL: none. */
-static const ml_kept *
-newest_of(const growth_work *f, const found *line, uint32_t step)
-{
-    const ml_kept *newest = NULL;
-    for (size_t i = line->first; i < line->end; i++) {
-        const ml_kept *block = &f->kept.list[i];
-        if (is_left(f, block) && block->step == step) {
-            newest = block;
-        }
-    }
-    return newest;
-}
-
-static bool
-is_scalar(const growth_work *f, const ml_kept *block)
-{
-    const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
-    return ml_events_size(&lifetimes->trace->events,
-                          lifetimes->rows[block->row].birth - 1) <= SCALAR_BYTES;
-}
-
-/* Blocks of a forward, larger than a value, that a step left and made up to ROW. */
-static size_t
-saved_until(const growth_work *f, const found *line, uint32_t step, size_t row)
-{
-    size_t count = 0;
-    for (size_t i = line->first; i < line->end; i++) {
-        const ml_kept *block = &f->kept.list[i];
-        count += is_left(f, block) && block->step == step && block->forward &&
-                 block->row < row && !is_scalar(f, block);
-    }
-    return count;
-}
-
-static bool
-grow_together(const found *a, const found *b)
-{
-    uint64_t apart = a->begin > b->begin ? a->begin - b->begin : b->begin - a->begin;
-    uint64_t differ = a->line.steps > b->line.steps ? a->line.steps - b->line.steps
-                                                    : b->line.steps - a->line.steps;
-    return apart <= 1 && differ <= 1;
-}
-
-/* If LINE makes the end of a graph, a loss, all lines with blocks in the graph become
- * part of it.  The step before the last is examined: the last still has everything. */
-static void
-fold_graph(growth_work *f, found *line)
-{
-    const ml_kept *blocks = &f->kept.list[line->first];
-    uint32_t step = 0;
-    for (size_t i = 0; i < line->end - line->first; i++) {
-        if (is_left(f, &blocks[i]) && blocks[i].step < line->last) {
-            step = blocks[i].step;
-        }
-    }
-    const ml_kept *loss = newest_of(f, line, step);
-    if (loss == NULL || !loss->forward || !is_scalar(f, loss)) {
-        return;
-    }
-    size_t saved = 0;
-    for (size_t i = 0; i < f->found_count; i++) {
-        if (!f->list[i].folded && grow_together(line, &f->list[i])) {
-            saved += saved_until(f, &f->list[i], step, loss->row);
-        }
-    }
-    if (saved < 2) {
-        return;
-    }
-    line->line.graph = true;
-    for (size_t i = 0; i < f->found_count; i++) {
-        found *other = &f->list[i];
-        if (other != line && !other->folded && !other->line.graph &&
-            grow_together(line, other) && saved_until(f, other, step, loss->row) != 0) {
-            other->folded = true;
-            other->into = (size_t)(line - f->list);
-            line->line.bytes += other->line.bytes;
-            line->line.blocks += other->line.blocks;
-            line->line.per_step += other->line.per_step;
-            line->line.lines++;
-        }
-    }
-}
-
 /* ---- All of them ---- */
 
 /* The cause of LINE's newest block that is left. */
@@ -324,7 +205,7 @@ cause_of(const growth_work *f, const found *line)
     size_t newest = f->kept.list[line->end - 1].row;
     for (size_t i = line->end; i > line->first; i--) {
         const ml_kept *block = &f->kept.list[i - 1];
-        if (is_left(f, block)) {
+        if (ml_kept_is_left(f, block)) {
             newest = block->row;
             break;
         }
@@ -391,8 +272,8 @@ is_named(const growth_work *f, const found *line, const ml_note *note)
     return false;
 }
 
-static void
-name_holder(const growth_work *f, found *line)
+void
+ml_growth_name_holder(const growth_work *f, found *line)
 {
     const ml_recording *recording = f->analysis->recording;
     for (size_t i = recording->note_count; i > 0 && line->line.holder == 0; i--) {
@@ -435,7 +316,7 @@ tell(growth_work *f, found **order, ml_growth *out)
         line->place = NOT_TOLD;
         if (!line->folded && matters(f, line)) {
             name_rows(f, line);
-            name_holder(f, line);
+            ml_growth_name_holder(f, line);
             order[out->count++] = line;
         }
     }
@@ -459,11 +340,7 @@ tell(growth_work *f, found **order, ml_growth *out)
 static int
 take_lines(growth_work *f, ml_growth *out)
 {
-    for (size_t i = 0; i < f->found_count; i++) {
-        if (!f->list[i].folded) {
-            fold_graph(f, &f->list[i]);
-        }
-    }
+    ml_growth_fold_graphs(f);
     out->lines = ml_alloc_zeroed(f->found_count + 1, sizeof(*out->lines));
     out->growers = ml_alloc_zeroed(f->found_count + 1, sizeof(*out->growers));
     found **order = ml_alloc_zeroed(f->found_count + 1, sizeof(*order));

@@ -17,14 +17,19 @@ add_kept(const ml_analysis *a, ml_kept_blocks *out, size_t row, uint32_t step,
     const ml_lifetime *life = &a->lifetimes.rows[row];
     ml_cause cause = ml_causes_of(a->causes, a->device, life->birth - 1);
     const ml_frame *frame = &a->recording->frames[cause.frame];
+    uint8_t category = ml_categories_judge(a->categories, life, &cause).category;
     out->list[out->count++] = (ml_kept){
         .file = a->recording->strings[frame->filename],
         .function = a->recording->strings[frame->name],
         .line = frame->line,
         .backward = cause.phase == ML_PHASE_BACKWARD,
         .forward = cause.phase == ML_PHASE_FORWARD,
-        .workspace = ml_categories_judge(a->categories, life, &cause).category ==
-                     ML_CATEGORY_WORKSPACE,
+        .given = (cause.phase == ML_PHASE_OTHER || cause.phase == ML_PHASE_UNKNOWN) &&
+                 (category == ML_CATEGORY_INPUT || category == ML_CATEGORY_OTHER ||
+                  category == ML_CATEGORY_UNKNOWN),
+        .workspace = category == ML_CATEGORY_WORKSPACE ||
+                     (category == ML_CATEGORY_UNKNOWN &&
+                      ml_categories_like_workspace(a->categories, life)),
         .no_line = cause.no_line,
         .step = step,
         .until = until,

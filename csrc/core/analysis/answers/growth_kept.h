@@ -12,6 +12,7 @@ typedef struct ml_kept {
     int64_t line;
     bool backward;
     bool forward;
+    bool given;     /* as far as is known the program's own, such as an input */
     bool workspace; /* judged by its size */
     uint8_t no_line;
     uint32_t step;  /* index */

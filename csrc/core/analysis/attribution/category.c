@@ -46,7 +46,8 @@ ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t
             ml_workspaces_init(&c->workspaces, causes, recording, device, lifetimes);
     }
     if (error == 0) {
-        error = ml_estimate_new(causes, recording, device, lifetimes, &c->estimate);
+        error = ml_estimate_new(causes, recording, device, lifetimes, &c->workspaces,
+                                &c->estimate);
     }
     if (error < 0) {
         ml_categories_free(c);
@@ -109,8 +110,8 @@ size_of(const ml_categories *c, const ml_lifetime *life)
                : 0;
 }
 
-static bool
-like_workspace(const ml_categories *c, const ml_lifetime *life)
+bool
+ml_categories_like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
     return ml_workspace_has_size(size_of(c, life)) &&
            ml_workspaces_last(&c->workspaces, life->requested) &&
@@ -121,8 +122,9 @@ like_workspace(const ml_categories *c, const ml_lifetime *life)
 static bool
 is_workspace(const ml_categories *c, const ml_lifetime *life)
 {
-    return like_workspace(c, life) && (size_of(c, life) == ML_WORKSPACE_ODD ||
-                                       ml_passes_are_outlived(&c->passes, life));
+    return ml_categories_like_workspace(c, life) &&
+           (size_of(c, life) == ML_WORKSPACE_ODD ||
+            ml_passes_are_outlived(&c->passes, life));
 }
 
 /* Whether memory ended in the pass that made LIFE, before it was freed. */
@@ -162,7 +164,7 @@ judge_backward(const ml_categories *c, const ml_lifetime *life, const ml_cause *
                     ml_causes_facts(c->causes)->of[stack].scope != ML_SCOPE_MODULE;
         return exact(kept ? ML_CATEGORY_ACTIVATION : ML_CATEGORY_TEMPORARY);
     }
-    if (like_workspace(c, life)) {
+    if (ml_categories_like_workspace(c, life)) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
     if (c->owners_known && is_of_failed_pass(c, life)) {
@@ -186,7 +188,7 @@ static bool
 waited_for_pass(const ml_categories *c, const ml_lifetime *life)
 {
     const ml_failed_pass *request = ml_failed_passes_during(&c->failed, life);
-    if (request == NULL || request->backward || like_workspace(c, life)) {
+    if (request == NULL || request->backward || ml_categories_like_workspace(c, life)) {
         return false;
     }
     if (c->estimate != NULL) {

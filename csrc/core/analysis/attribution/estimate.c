@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "analysis/attribution/workspace.h"
 #include "base/base.h"
 
 /* Blocks of SIZE that a pass made and left. */
@@ -27,6 +26,7 @@ typedef struct search {
     const ml_causes *causes;
     const ml_lifetimes *lifetimes;
     const ml_device_trace *trace;
+    const ml_workspaces *workspaces;
     size_t device;
     ml_estimate *made;
     uint32_t *passes; /* owned; by event: number of passes that began up to it */
@@ -150,10 +150,13 @@ find_gradients(search *s)
     for (size_t i = 0; i < s->trace->event_count && error == 0; i++) {
         uint64_t size = ml_events_size(&s->trace->events, i);
         if (ml_events_action(&s->trace->events, i) != ML_ACTION_ALLOC ||
-            ml_workspace_has_size(size)) {
+            size == ML_WORKSPACE_ODD) {
             continue;
         }
         const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, i)];
+        if (size == ML_WORKSPACE_EVEN && ml_workspaces_keep(s->workspaces, row)) {
+            continue;
+        }
         uint32_t requested = ml_lifetime_last(lifetimes, row)->requested;
         if (is_cleared(s, requested) ||
             (is_backward(s, i) && outlives(s, i, requested))) {
@@ -323,6 +326,33 @@ count_sets(const search *s, const candidate *found, size_t count)
     return s->trained == 0 ? 0 : (size_t)((bytes + s->trained / 2) / s->trained);
 }
 
+/* Number of those from FIRST on, of COUNT, that have its size. */
+static size_t
+count_like(const candidate *found, size_t first, size_t count)
+{
+    size_t end = first;
+    while (end < count && found[end].size == found[first].size) {
+        end++;
+    }
+    return end - first;
+}
+
+/* Of the block RANK of those ALIKE, of which a pass left SIZE; NULL: none.  What is over of a
+ * workspace's size when each parameter has as many states as the others are workspaces. */
+static enum ml_category
+category_by_rank(const gradient *size, size_t sets, size_t rank, size_t alike)
+{
+    bool even = size != NULL && size->size == ML_WORKSPACE_EVEN;
+    size_t whole = even && alike / size->count < sets ? alike / size->count : sets;
+    if (size == NULL || rank < size->count) {
+        return ML_CATEGORY_PARAMETER;
+    }
+    if (rank < whole * size->count) {
+        return ML_CATEGORY_OPTIMIZER_STATE;
+    }
+    return even ? ML_CATEGORY_WORKSPACE : ML_CATEGORY_PARAMETER;
+}
+
 static int
 find_earlier(search *s)
 {
@@ -342,12 +372,13 @@ find_earlier(search *s)
         s->passes[s->trace->event_count] == 0 || holds_trained(s, found, count);
     size_t sets = count_sets(s, found, count);
     size_t rank = 0;
+    size_t alike = 0;
     for (size_t i = 0; i < count && known; i++) {
         const gradient *size = find_size(s->made, found[i].size);
         rank = i != 0 && found[i - 1].size == found[i].size ? rank + 1 : 0;
-        bool state = size != NULL && rank >= size->count && rank < sets * size->count;
+        alike = rank == 0 ? count_like(found, i, count) : alike;
         s->made->earlier[found[i].index] =
-            state ? ML_CATEGORY_OPTIMIZER_STATE : ML_CATEGORY_PARAMETER;
+            (uint8_t)category_by_rank(size, sets, rank, alike);
     }
     ml_free(found);
     return 0;
@@ -357,7 +388,8 @@ find_earlier(search *s)
 
 int
 ml_estimate_new(const ml_causes *causes, const ml_recording *recording, size_t device,
-                const ml_lifetimes *lifetimes, ml_estimate **out)
+                const ml_lifetimes *lifetimes, const ml_workspaces *workspaces,
+                ml_estimate **out)
 {
     *out = NULL;
     if (ml_causes_signs(causes)->of == NULL) {
@@ -367,6 +399,7 @@ ml_estimate_new(const ml_causes *causes, const ml_recording *recording, size_t d
     search s = {.causes = causes,
                 .lifetimes = lifetimes,
                 .trace = trace,
+                .workspaces = workspaces,
                 .device = device,
                 .made = ml_alloc_zeroed(1, sizeof(ml_estimate)),
                 .passes = ml_alloc_zeroed(trace->event_count + 1, sizeof(uint32_t))};

@@ -7,25 +7,10 @@
 
 typedef struct scaler {
     const ml_advice_case *it;
-    uint64_t *weights; /* owned; sorted bytes of the parameters and of their halves */
-    size_t weight_count;
+    ml_weights weights;
     uint8_t *scales; /* owned; by demand */
     ml_trial_options options;
 } scaler;
-
-static void
-find_weights(scaler *s)
-{
-    const ml_advice_case *it = s->it;
-    for (size_t i = 0; i < it->workload->count; i++) {
-        if (ml_explained_of(it, i)->verdict.category == ML_CATEGORY_PARAMETER) {
-            uint64_t bytes = it->workload->demands[i].bytes;
-            s->weights[s->weight_count++] = bytes;
-            s->weights[s->weight_count++] = bytes / 2;
-        }
-    }
-    qsort(s->weights, s->weight_count, sizeof(uint64_t), ml_compare_u64);
-}
 
 static bool
 does_scale(const scaler *s, size_t demand)
@@ -39,8 +24,7 @@ does_scale(const scaler *s, size_t demand)
         (category == ML_CATEGORY_UNKNOWN && of->cause.phase == ML_PHASE_FORWARD);
     return kind && of->cause.phase != ML_PHASE_OPTIMIZER &&
            !ml_demand_is_workspace_of_product(s->it, demand) &&
-           bsearch(&asked->bytes, s->weights, s->weight_count, sizeof(uint64_t),
-                   ml_compare_u64) == NULL;
+           !ml_weights_have(&s->weights, asked->bytes);
 }
 
 static uint64_t
@@ -110,12 +94,10 @@ static int
 prepare(scaler *s)
 {
     size_t count = s->it->workload->count;
-    s->weights = ml_alloc_zeroed(2 * count + 1, sizeof(uint64_t));
     s->scales = ml_alloc_zeroed(count + 1, 1);
-    if (s->weights == NULL || s->scales == NULL) {
+    if (s->scales == NULL || ml_weights_find(s->it, &s->weights) < 0) {
         return ML_ENOMEM;
     }
-    find_weights(s);
     for (size_t i = 0; i < count; i++) {
         s->scales[i] = does_scale(s, i);
     }
@@ -145,7 +127,7 @@ ml_advice_fit_batch(const ml_advice_case *it, uint64_t memory_bytes, ml_batch_fi
     if (error == 0) {
         error = search(&s, out);
     }
-    ml_free(s.weights);
+    ml_weights_fini(&s.weights);
     ml_free(s.scales);
     return error;
 }

@@ -2,6 +2,7 @@
  * advice_case.h. */
 #include "lab/advice/advice_case.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/answers/peak_groups.h"
@@ -263,6 +264,40 @@ ml_demand_left(const ml_advice_case *it, size_t demand)
     uint32_t then = ml_causes_step(it->causes, it->device, last_used);
     uint32_t last = ml_causes_step(it->causes, it->device, events - 1);
     return last > then && last - then >= 2;
+}
+
+/* ---- Weights ---- */
+
+int
+ml_weights_find(const ml_advice_case *it, ml_weights *out)
+{
+    *out = (ml_weights){
+        .bytes = ml_alloc_zeroed(2 * it->workload->count + 1, sizeof(uint64_t))};
+    if (out->bytes == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < it->workload->count; i++) {
+        if (ml_explained_of(it, i)->verdict.category == ML_CATEGORY_PARAMETER) {
+            uint64_t bytes = it->workload->demands[i].bytes;
+            out->bytes[out->count++] = bytes;
+            out->bytes[out->count++] = bytes / 2;
+        }
+    }
+    qsort(out->bytes, out->count, sizeof(uint64_t), ml_compare_u64);
+    return 0;
+}
+
+void
+ml_weights_fini(ml_weights *weights)
+{
+    ml_free(weights->bytes);
+}
+
+bool
+ml_weights_have(const ml_weights *weights, uint64_t bytes)
+{
+    return bsearch(&bytes, weights->bytes, weights->count, sizeof(uint64_t),
+                   ml_compare_u64) != NULL;
 }
 
 /* ---- Proposals ---- */

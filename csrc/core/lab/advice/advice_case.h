@@ -87,6 +87,7 @@ typedef struct ml_edit {
 typedef struct ml_advice {
     uint8_t kind;   /* enum ml_advice_kind */
     bool exact;     /* false: the edit is an estimate of what the change does */
+    bool most;      /* of which the change does no more, and maybe less; not exact */
     uint32_t frame; /* frame id of the line that it is about; 0: none */
     char *module; /* owned; paths with ", " between, "*" for what differs; NULL: none */
     /* String: the tensor's, as its owner calls it; of late frees the variable that holds it,
@@ -184,6 +185,17 @@ ml_demand_is_kept_workspace(const ml_advice_case *it, size_t demand)
 bool ml_demand_unfinished(const ml_advice_case *it, size_t demand);
 /* Whether DEMAND is live at the end and was last used two steps or more before. */
 bool ml_demand_left(const ml_advice_case *it, size_t demand);
+
+/* The bytes of the parameters and of their halves, as autocast casts them. */
+typedef struct ml_weights {
+    uint64_t *bytes; /* owned; sorted */
+    size_t count;
+} ml_weights;
+
+/* Fills OUT.  0 or ML_ENOMEM, with nothing to free. */
+int ml_weights_find(const ml_advice_case *it, ml_weights *out);
+void ml_weights_fini(ml_weights *weights); /* accepts an all-zero one */
+bool ml_weights_have(const ml_weights *weights, uint64_t bytes);
 
 /* A new proposal without edits, borrowed until the next call; NULL: no memory. */
 ml_advice *ml_proposals_add(ml_proposals *proposals, enum ml_advice_kind kind);

@@ -5,8 +5,12 @@
  * so the node it was made for.  A backward pass runs nodes with known numbers.  If the
  * nodes ran and the pass freed nothing of their forward, the graph was retained.
  * Without a graph a block would be freed after its last use.  Where the recording does not
- * know last uses, the graph that no pass ran is estimated: a layer's block is taken to be used
- * until the same line of the next layer has made its own of the same size.
+ * know last uses, a block of a graph that no pass ran is taken to be used for the next one
+ * alone.
+ *
+ * A variable of the forward may hold a block longer, which no recording shows while the graph
+ * holds it, too.  So a second trial has such blocks until the call of the model is over: where
+ * that saves less, the saving is told as the most there can be.
  *
  * A list that keeps one value of each step is no graph, though it may keep everything
  * that a pass would free. */
@@ -17,9 +21,11 @@
 
 #include "analysis/answers/stages.h"
 #include "base/base.h"
-#include "lab/advice/advice_places.h"
+#include "lab/advice/advice_edits.h"
 
 #define THREADS (UINT16_MAX + 1)
+/* A saving is told as it is if at least this many tenths of it are certain. */
+#define CERTAIN_TENTHS 9
 
 /* A backward pass, by the numbers of the nodes that it may have run. */
 typedef struct pass {
@@ -32,28 +38,31 @@ typedef struct pass {
     uint16_t thread;
 } pass;
 
-/* State of one thread during the walk over the events. */
+/* State of one thread during the walks, over the events and back over the demands. */
 typedef struct seen {
     uint64_t first; /* first number seen of a next node; 0: none seen */
     uint64_t next;
-    size_t open; /* 1 + the pass that runs its nodes; 0: none */
+    size_t open;     /* 1 + the pass that runs its nodes; 0: none */
+    size_t begins;   /* event; birth of the demand behind */
+    size_t ends;     /* event; end of the run of demands of MODULE */
+    uint32_t module; /* string: the outermost; 0: none */
 } seen;
 
-/* A block of a graph that no pass ran, where last uses are not known. */
-typedef struct unused {
-    uint64_t
-        like; /* hash of its line, its module's path without numbers, and its size */
-    size_t demand;
-    uint32_t frame;
-} unused;
+/* When a demand of a forward can end, by two suppositions; events. */
+typedef struct forward_end {
+    size_t earliest; /* the next demand has been made of it */
+    size_t latest; /* the call of the outermost module, or what is around it, is over */
+} forward_end;
 
 typedef struct graph_work {
     const ml_advice_case *it;
     pass *passes; /* owned; by event, then by thread and highest number */
     size_t pass_count;
     size_t pass_capacity;
-    pass *by_event; /* owned; the same passes, by event */
-    seen *threads;  /* owned; by autograd's number of the thread */
+    pass *by_event;    /* owned; the same passes, by event */
+    seen *threads;     /* owned; by autograd's number of the thread */
+    forward_end *ends; /* owned; by demand */
+    bool uses;         /* last uses are known */
 } graph_work;
 
 static bool
@@ -207,7 +216,7 @@ calling_line(const ml_advice_case *it, size_t demand)
 }
 
 /* ML_ADVICE_COUNT: no graph is known to hold DEMAND.  This includes an input that no
- * pass used: the program itself may hold it; and what a variable is known to hold. */
+ * pass used, unless it grows with a graph: the program itself may hold it; and what a variable is known to hold. */
 static enum ml_advice_kind
 judge(const graph_work *f, size_t demand, uint32_t *frame)
 {
@@ -236,8 +245,15 @@ judge(const graph_work *f, size_t demand, uint32_t *frame)
         *frame = by->frame;
         return by->freed == 0 ? ML_ADVICE_GRAPH_RETAINED : ML_ADVICE_COUNT;
     }
+    if (input) {
+        /* Of a graph that steps leave, the line is that of its end, not of the input. */
+        const ml_growing *graph =
+            ml_growth_find(it->growth, &ml_explained_of(it, demand)->cause);
+        *frame = graph != NULL ? graph->cause.frame : 0;
+        return graph != NULL ? ML_ADVICE_GRAPH_UNUSED : ML_ADVICE_COUNT;
+    }
     *frame = calling_line(it, demand);
-    return input ? ML_ADVICE_COUNT : ML_ADVICE_GRAPH_UNUSED;
+    return ML_ADVICE_GRAPH_UNUSED;
 }
 
 /* Adds DEMAND, free from event UNTIL on, to the advice of KIND, the proposal at *AT;
@@ -252,8 +268,7 @@ propose(const graph_work *f, size_t demand, size_t until, enum ml_advice_kind ki
             return ML_ENOMEM;
         }
         *at = out->count - 1;
-        out->list[*at].exact =
-            !f->it->trace->uses_sampled && of->last_used != ML_NO_EVENT;
+        out->list[*at].exact = !f->it->trace->uses_sampled && f->uses;
     }
     ml_advice *advice = &out->list[*at];
     if (frame != 0 && of->block_bytes > *largest) {
@@ -272,25 +287,6 @@ propose(const graph_work *f, size_t demand, size_t until, enum ml_advice_kind ki
     return error < 0 ? error : ml_advice_edit(advice, edit);
 }
 
-static int
-propose_all(const graph_work *f, ml_proposals *out)
-{
-    size_t at[2] = {SIZE_MAX, SIZE_MAX};
-    uint64_t largest[2] = {0, 0};
-    int error = 0;
-    for (size_t i = f->it->workload->before_count;
-         error == 0 && i < f->it->workload->count; i++) {
-        uint32_t frame = 0;
-        enum ml_advice_kind kind = judge(f, i, &frame);
-        if (kind != ML_ADVICE_COUNT) {
-            unsigned which = kind == ML_ADVICE_GRAPH_RETAINED;
-            error = propose(f, i, f->it->workload->demands[i].last_used, kind, frame,
-                            out, &at[which], &largest[which]);
-        }
-    }
-    return error;
-}
-
 /* ---- Without last uses ---- */
 
 /* Whether DEMAND is of a graph that no pass ran; *FRAME is the line around its forward. */
@@ -302,7 +298,7 @@ is_unused(const graph_work *f, size_t demand, uint32_t *frame)
     const ml_cause *cause = &ml_explained_of(it, demand)->cause;
     const ml_events *events = &it->trace->events;
     if (cause->phase != ML_PHASE_FORWARD || cause->recomputed || cause->module == 0 ||
-        of->freed == ML_NO_EVENT ||
+        of->freed == ML_NO_EVENT || of->freed <= f->ends[demand].earliest ||
         (ml_events_flags(events, of->freed) & ML_EVENT_BACKWARD) != 0 ||
         ml_stage_is_evaluation(it->stages[of->born]) ||
         ml_demand_unfinished(it, demand) || ml_growth_has(it->growth, cause)) {
@@ -318,71 +314,116 @@ is_unused(const graph_work *f, size_t demand, uint32_t *frame)
     return true;
 }
 
+/* From the last demand to the first: a run of demands of one outermost module ends where the
+ * next run begins. */
 static int
-compare_unused(const void *a, const void *b)
-{
-    const unused *x = a;
-    const unused *y = b;
-    if (x->like != y->like) {
-        return x->like < y->like ? -1 : 1;
-    }
-    return (x->demand > y->demand) - (x->demand < y->demand);
-}
-
-static size_t
-find_unused(const graph_work *f, unused *all)
-{
-    size_t count = 0;
-    const ml_workload *workload = f->it->workload;
-    for (size_t i = workload->before_count; i < workload->count; i++) {
-        uint32_t frame;
-        if (!is_unused(f, i, &frame)) {
-            continue;
-        }
-        const ml_cause *cause = &ml_explained_of(f->it, i)->cause;
-        uint64_t pattern = ml_module_pattern(&f->it->recording->strings[cause->module]);
-        all[count++] =
-            (unused){.like = ml_hash_u64(ml_hash_u64(pattern ^ cause->frame) ^
-                                         workload->demands[i].bytes),
-                     .demand = i,
-                     .frame = frame};
-    }
-    if (count != 0) {
-        qsort(all, count, sizeof(unused), compare_unused);
-    }
-    return count;
-}
-
-static int
-propose_unused(const graph_work *f, ml_proposals *out)
+find_ends(graph_work *f)
 {
     const ml_workload *workload = f->it->workload;
-    unused *all = ml_alloc_zeroed(workload->count + 1, sizeof(unused));
-    if (all == NULL) {
+    const ml_events *events = &f->it->trace->events;
+    const ml_stack_facts *facts = ml_causes_facts(f->it->causes);
+    f->ends = ml_alloc_zeroed(workload->count + 1, sizeof(forward_end));
+    if (f->ends == NULL) {
         return ML_ENOMEM;
     }
-    size_t count = find_unused(f, all);
-    size_t at = SIZE_MAX;
-    uint64_t largest = 0;
+    for (size_t i = 0; i < THREADS; i++) {
+        f->threads[i].begins = f->threads[i].ends = ML_NO_EVENT;
+    }
+    for (size_t i = workload->count; i > workload->before_count; i--) {
+        const ml_demand *demand = &workload->demands[i - 1];
+        seen *thread = &f->threads[ml_events_autograd_thread(events, demand->born)];
+        if ((ml_events_flags(events, demand->born) & ML_EVENT_BACKWARD) != 0) {
+            continue;
+        }
+        uint32_t module = facts->of[demand->stack].outer_module;
+        if (module != thread->module) {
+            thread->module = module;
+            thread->ends = thread->begins;
+        }
+        size_t next = thread->begins;
+        f->ends[i - 1].earliest = next == ML_NO_EVENT ? next : next + 1;
+        f->ends[i - 1].latest = thread->ends;
+        thread->begins = demand->born;
+    }
+    return 0;
+}
+
+/* ---- Proposals ---- */
+
+static enum ml_advice_kind
+judge_any(const graph_work *f, size_t demand, uint32_t *frame)
+{
+    if (f->uses) {
+        return judge(f, demand, frame);
+    }
+    return is_unused(f, demand, frame) ? ML_ADVICE_GRAPH_UNUSED : ML_ADVICE_COUNT;
+}
+
+static uint64_t
+saved_by(const ml_advice_case *it, const ml_trial_result *result)
+{
+    uint64_t before = it->before.peak.allocated;
+    uint64_t after = result->peak.allocated;
+    return before > after ? before - after : 0;
+}
+
+/* Tries ADVICE, and it again with blocks that last as long as a variable may hold them. */
+static int
+bound(const graph_work *f, ml_advice *advice)
+{
+    const ml_demand *demands = f->it->workload->demands;
+    ml_advice longer = {.kind = advice->kind};
     int error = 0;
-    for (size_t i = 0; i + 1 < count && error == 0; i++) {
-        size_t until = (size_t)workload->demands[all[i + 1].demand].born + 1;
-        if (all[i].like == all[i + 1].like &&
-            until < workload->demands[all[i].demand].freed) {
-            error = propose(f, all[i].demand, until, ML_ADVICE_GRAPH_UNUSED,
-                            all[i].frame, out, &at, &largest);
+    for (size_t i = 0; i < advice->edit_count && error == 0; i++) {
+        ml_edit edit = advice->edits[i];
+        size_t latest = f->ends[edit.demand].latest;
+        edit.until = latest > edit.until ? latest : edit.until;
+        if (edit.until < demands[edit.demand].freed) {
+            error = ml_advice_edit(&longer, edit);
         }
     }
-    ml_free(all);
+    const ml_advice *one = advice;
+    error = error < 0 ? error : ml_advices_try(f->it, &one, 1, &advice->alone);
+    advice->tried = error == 0;
+    one = &longer;
+    ml_trial_result result;
+    error = error < 0 ? error : ml_advices_try(f->it, &one, 1, &result);
+    if (error == 0 && saved_by(f->it, &result) <
+                          saved_by(f->it, &advice->alone) / 10 * CERTAIN_TENTHS) {
+        advice->most = true;
+        advice->exact = false;
+    }
+    ml_advice_fini(&longer);
     return error;
+}
+
+static int
+propose_all(const graph_work *f, ml_proposals *out)
+{
+    size_t at[2] = {SIZE_MAX, SIZE_MAX};
+    uint64_t largest[2] = {0, 0};
+    int error = 0;
+    for (size_t i = f->it->workload->before_count;
+         error == 0 && i < f->it->workload->count; i++) {
+        uint32_t frame = 0;
+        enum ml_advice_kind kind = judge_any(f, i, &frame);
+        if (kind != ML_ADVICE_COUNT) {
+            unsigned which = kind == ML_ADVICE_GRAPH_RETAINED;
+            size_t until =
+                f->uses ? f->it->workload->demands[i].last_used : f->ends[i].earliest;
+            error = propose(f, i, until, kind, frame, out, &at[which], &largest[which]);
+        }
+    }
+    return error < 0 || at[0] == SIZE_MAX ? error : bound(f, &out->list[at[0]]);
 }
 
 int
 ml_advise_graph(const ml_advice_case *it, ml_proposals *out)
 {
-    graph_work f = {.it = it};
+    graph_work f = {.it = it, .uses = ml_advice_knows_uses(it)};
     f.threads = ml_alloc_zeroed(THREADS, sizeof(seen));
     int error = f.threads == NULL ? ML_ENOMEM : find_passes(&f);
+    error = error < 0 ? error : find_ends(&f);
     if (error == 0) {
         f.by_event = ml_alloc_zeroed(f.pass_count + 1, sizeof(pass));
         error = f.by_event == NULL ? ML_ENOMEM : 0;
@@ -393,11 +434,11 @@ ml_advise_graph(const ml_advice_case *it, ml_proposals *out)
             memcpy(f.by_event, f.passes, f.pass_count * sizeof(pass));
             qsort(f.passes, f.pass_count, sizeof(pass), compare_passes);
         }
-        error =
-            ml_advice_knows_uses(it) ? propose_all(&f, out) : propose_unused(&f, out);
+        error = propose_all(&f, out);
     }
     ml_free(f.passes);
     ml_free(f.by_event);
     ml_free(f.threads);
+    ml_free(f.ends);
     return error;
 }

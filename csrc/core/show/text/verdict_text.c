@@ -383,10 +383,10 @@ ml_verdict_change(ml_buffer *out, const ml_verdict_words *words, size_t index)
         ml_markup(out, " in ");
         ml_markup(out, module);
     }
-    ml_markup(out, ": saves ");
+    ml_markup(out, advice->most ? ": saves at most " : ": saves ");
     ml_verdict_saving(out, words->verdict->advices, advice->alone.peak.allocated,
                       advice->alone.peak.reserved);
-    ml_markup(out, advice->exact ? "" : " (estimated)");
+    ml_markup(out, advice->exact || advice->most ? "" : " (estimated)");
 }
 
 void

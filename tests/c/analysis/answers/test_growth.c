@@ -435,6 +435,118 @@ test_graph(void)
     end(&r);
 }
 
+/* Each step keeps its input, line 7, with a loss, line 9, and with what LAYERS layers saved. */
+static void
+keep_inputs(run *r, int layers, const char *holder)
+{
+    begin(r);
+    uint32_t layer = add_frame(&r->f, r->other, "net.py", 3, "forward", "net.a");
+    uint32_t loss = add_frame(&r->f, 0, "train.py", 9, "step", "loss");
+    for (int i = 0; i < 6; i++) {
+        keep(r);
+        for (int k = 0; k < layers; k++) {
+            take(r, 2 * MIB, layer);
+        }
+        take(r, 4, loss);
+        end_step(r);
+    }
+    if (holder != NULL) {
+        add_note(&r->f, ML_NOTE_HOLDER, SAMPLE_TIME(&r->f.made), r->kept[2], 0, 0, 0);
+        ml_recording *recording = r->f.made.recording;
+        recording->notes[recording->note_count - 1].name =
+            sample_string(recording, holder);
+    }
+    answer(r);
+}
+
+/* The line to change is that of the loss. */
+static void
+test_inputs_of_a_graph(void)
+{
+    run r;
+    keep_inputs(&r, 2, NULL);
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_INT(line_of(&r, 0), 9);
+    CHECK(r.growth->lines[0].graph);
+    CHECK_UINT(r.growth->lines[0].per_step, 6 * MIB + 512);
+    end(&r);
+    keep_inputs(&r, 0, "autograd node `AddmmBackward0` saved `mat1`");
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_INT(line_of(&r, 0), 9);
+    CHECK(r.growth->lines[0].holder != 0);
+    end(&r);
+}
+
+/* A list has the inputs, whatever else grows. */
+static void
+test_inputs_in_a_list(void)
+{
+    run r;
+    keep_inputs(&r, 2, "local `kept[...]` of main()");
+    CHECK_UINT(r.growth->count, 2);
+    CHECK_INT(line_of(&r, 0), 9);
+    CHECK_INT(line_of(&r, 1), 7);
+    end(&r);
+    keep_inputs(&r, 0, NULL);
+    CHECK_INT(line_of(&r, 0), 7);
+    CHECK(!r.growth->lines[0].graph);
+    end(&r);
+}
+
+/* What a node holds is of a graph, though of a sum of losses no loss is kept. */
+static void
+test_graph_of_a_sum(void)
+{
+    run r;
+    begin(&r);
+    uint32_t layer = add_frame(&r.f, r.other, "net.py", 3, "forward", "net.a");
+    uint64_t last = 0;
+    for (int i = 0; i < 6; i++) {
+        keep(&r);
+        last = take(&r, 4 * MIB, layer);
+        end_step(&r);
+    }
+    add_note(&r.f, ML_NOTE_HOLDER, SAMPLE_TIME(&r.f.made), last, 0, 0, 0);
+    ml_recording *recording = r.f.made.recording;
+    recording->notes[recording->note_count - 1].name =
+        sample_string(recording, "autograd node `PowBackward0` saved `self`");
+    answer(&r);
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_INT(line_of(&r, 0), 3);
+    CHECK(r.growth->lines[0].graph);
+    end(&r);
+}
+
+/* A step of an inference: 2 MiB are kept, and of 32 MiB as many as TENSORS. */
+static void
+keep_large(run *r, int tensors)
+{
+    for (int i = 0; i < tensors; i++) {
+        take(r, 32 * MIB, r->line);
+    }
+    keep(r);
+    end_step(r);
+}
+
+/* Without backward passes a workspace of 32 MiB is told by its size, where the line makes no
+ * other block of it, or one more in that step than in others. */
+static void
+test_workspace_of_an_inference(void)
+{
+    for (int tensors = 0; tensors < 2; tensors++) {
+        run r;
+        begin(&r);
+        keep_large(&r, tensors + 1);
+        for (int i = 0; i < 5; i++) {
+            keep_large(&r, tensors);
+        }
+        answer(&r);
+        CHECK_UINT(r.growth->count, 1);
+        CHECK_UINT(r.growth->lines[0].blocks, tensors == 0 ? 6 : 12);
+        end(&r);
+    }
+}
+
 /* The one name is of a block of the line; the other came before that block. */
 static void
 test_holder(void)
@@ -569,6 +681,10 @@ main(void)
     RUN(test_what_matters);
     RUN(test_two_lines);
     RUN(test_graph);
+    RUN(test_inputs_of_a_graph);
+    RUN(test_inputs_in_a_list);
+    RUN(test_graph_of_a_sum);
+    RUN(test_workspace_of_an_inference);
     RUN(test_holder);
     RUN(test_optimizer_states);
     RUN(test_gradients);

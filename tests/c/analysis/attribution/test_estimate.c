@@ -235,15 +235,22 @@ test_no_estimates(void)
  * each size as many as there are gradients are parameters, those in the oldest place, the
  * rest of such sets state; others that stay are not trained. */
 static void
-test_blocks_from_before(void)
+check_blocks_from_before(uint64_t scale)
 {
-    static const struct {
+    const struct {
         uint64_t bytes;
         const char *category;
-    } blocks[] = {{4096, "parameter"},       {8192, "parameter"},
-                  {4096, "optimizer_state"}, {4096, "optimizer_state"},
-                  {8192, "optimizer_state"}, {8192, "optimizer_state"},
-                  {1024, "parameter"}};
+    } blocks[] = {{4096, "parameter"},
+                  {8192, "parameter"},
+                  {8192, "parameter"},
+                  {4096, "optimizer_state"},
+                  {4096, "optimizer_state"},
+                  {8192, "optimizer_state"},
+                  {8192, "optimizer_state"},
+                  {8192, "optimizer_state"},
+                  {8192, "optimizer_state"},
+                  {1024, "parameter"},
+                  {8192, scale == 1 ? "parameter" : "workspace"}};
     enum {
         COUNT = sizeof(blocks) / sizeof(blocks[0])
     };
@@ -251,26 +258,28 @@ test_blocks_from_before(void)
     uint64_t addr = BASE;
     set_up(&f);
     f.made.recording->rules.has_segments = 1;
-    f.made.segments[0] = (ml_segment){.addr = BASE, .total = 2097152, .small = 1};
+    f.made.segments[0] =
+        (ml_segment){.addr = BASE, .total = 2097152 * scale, .small = scale == 1};
     for (size_t i = 0; i < COUNT; i++) {
         f.made.blocks[i] = (ml_block){.addr = addr,
-                                      .size = blocks[i].bytes,
-                                      .requested = blocks[i].bytes,
+                                      .size = blocks[i].bytes * scale,
+                                      .requested = blocks[i].bytes * scale,
                                       .state = ML_BLOCK_ALLOCATED};
-        addr += blocks[i].bytes;
+        addr += blocks[i].bytes * scale;
     }
-    f.made.blocks[COUNT] = (ml_block){.addr = addr, .size = BASE + 2097152 - addr};
+    f.made.blocks[COUNT] =
+        (ml_block){.addr = addr, .size = BASE + 2097152 * scale - addr};
     f.made.segments[0].block_count = f.made.device.block_count = COUNT + 1;
     f.made.device.segment_count = 1;
-    static const uint64_t sizes[] = {9216, 4096, 8192};
-    uint64_t places[3];
-    for (size_t i = 0; i < 3; i++) {
+    const uint64_t sizes[] = {9216 * scale, 4096 * scale, 8192 * scale, 8192 * scale};
+    uint64_t places[4];
+    for (size_t i = 0; i < 4; i++) {
         places[i] = addr;
         sample_event(&f.made, ML_ACTION_ALLOC, addr, sizes[i],
                      i == 0 ? f.forward : f.bare);
         addr += sizes[i];
     }
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         uint32_t stack = i == 0 ? f.bare : f.zero;
         sample_event(&f.made, ML_ACTION_FREE_REQUESTED, places[i], sizes[i], stack);
         sample_event(&f.made, ML_ACTION_FREE_COMPLETED, places[i], sizes[i], stack);
@@ -286,6 +295,19 @@ test_blocks_from_before(void)
     }
     CHECK_STR(category(&f, 1), "gradient");
     sample_end(&f.made);
+}
+
+static void
+test_blocks_from_before(void)
+{
+    check_blocks_from_before(1);
+}
+
+/* Gradients of 32 MiB, as large as cuBLAS's workspaces. */
+static void
+test_blocks_of_a_workspaces_size(void)
+{
+    check_blocks_from_before(4096);
 }
 
 static void
@@ -321,6 +343,7 @@ main(void)
     RUN(test_out_of_memory);
     RUN(test_no_estimates);
     RUN(test_blocks_from_before);
+    RUN(test_blocks_of_a_workspaces_size);
     RUN(test_no_memory);
     return TEST_RESULT();
 }

@@ -72,10 +72,18 @@ take_loss(uint32_t stack, uint64_t next)
     return addr;
 }
 
+/* How calls depend on each other. */
+enum dependence {
+    APART,
+    BY_GRADIENT,
+    BY_SAVED,
+    BY_VALUE
+};
+
 /* Three micro-batches of 4 MiB, whose calls of a module save 64 MiB each; one backward pass,
- * which frees the last call's first.  INPUTS: each batch is made anew. */
+ * which frees the last call's first.  INPUTS: each batch is made anew, and is no slice. */
 static void
-sum_losses(bool inputs)
+sum_losses(bool inputs, enum dependence dependence)
 {
     begin();
     sample_tag(&s, take(4, line(3), 1), ML_CATEGORY_PARAMETER);
@@ -89,17 +97,33 @@ sum_losses(bool inputs)
         saved[i] = take(64, module, 3 * i + 3);
         take_loss(loss, 3 * i + 4);
     }
+    uint64_t value = dependence == BY_VALUE ? take_loss(line(24), 14) : 0;
+    uint64_t behind = 0;
     for (size_t i = 3; i > 0; i--) {
         uint64_t gradient = take_back(1, 3 * i, "AddmmBackward0");
-        give(saved[i - 1], 64, ML_EVENT_BACKWARD, NEVER_USED);
-        give(gradient, 1, ML_EVENT_BACKWARD, NEVER_USED);
+        if (i == 3 && value != 0) {
+            give(value, 0, ML_EVENT_BACKWARD, NEVER_USED);
+        }
+        if (i == 3 && dependence == BY_SAVED) {
+            give(saved[0], 64, ML_EVENT_BACKWARD, NEVER_USED);
+        }
+        if (i > 1 || dependence != BY_SAVED) {
+            give(saved[i - 1], 64, ML_EVENT_BACKWARD, NEVER_USED);
+        }
+        if (behind != 0) {
+            give(behind, 1, ML_EVENT_BACKWARD, NEVER_USED);
+        }
+        behind = dependence == BY_GRADIENT ? gradient : 0;
+        if (behind == 0) {
+            give(gradient, 1, ML_EVENT_BACKWARD, NEVER_USED);
+        }
     }
 }
 
 static void
 test_losses_that_are_summed(void)
 {
-    sum_losses(true);
+    sum_losses(true, APART);
     const ml_advice *advice = find(ML_ADVICE_LOSSES_SUMMED);
     CHECK(advice != NULL && !advice->exact);
     CHECK_UINT(advice->count, 3);
@@ -110,13 +134,27 @@ test_losses_that_are_summed(void)
     end();
 }
 
-/* A net that is called for each token, as far as blocks tell. */
 static void
-test_calls_without_inputs_of_their_own(void)
+test_slices_of_one_input(void)
 {
-    sum_losses(false);
-    CHECK(find(ML_ADVICE_LOSSES_SUMMED) == NULL);
+    sum_losses(false, APART);
+    const ml_advice *advice = find(ML_ADVICE_LOSSES_SUMMED);
+    CHECK(advice != NULL && advice->count == 3);
     end();
+}
+
+/* The gradient of a state that goes from call to call; what a common loss saved of a call, or
+ * of the losses. */
+static void
+test_calls_that_depend_on_each_other(void)
+{
+    static const enum dependence by[] = {BY_GRADIENT, BY_SAVED, BY_VALUE};
+    for (unsigned i = 0; i < 3; i++) {
+        sum_losses(true, by[i]);
+        CHECK(find(ML_ADVICE_LOSSES_SUMMED) == NULL);
+        CHECK(advices != NULL);
+        end();
+    }
 }
 
 static void
@@ -125,7 +163,7 @@ test_allocations_can_fail(void)
     hold_batches("batch of main", 13);
     check_that_allocations_can_fail();
     sample_end(&s);
-    sum_losses(true);
+    sum_losses(true, APART);
     check_that_allocations_can_fail();
     sample_end(&s);
 }
@@ -136,7 +174,8 @@ main(void)
     RUN(test_a_variable_until_it_is_set_again);
     RUN(test_a_holder_that_is_no_variable);
     RUN(test_losses_that_are_summed);
-    RUN(test_calls_without_inputs_of_their_own);
+    RUN(test_slices_of_one_input);
+    RUN(test_calls_that_depend_on_each_other);
     RUN_LONG_IN_ONE_THREAD(test_allocations_can_fail);
     return TEST_RESULT();
 }

@@ -177,6 +177,28 @@ test_a_graph_that_no_pass_runs(void)
     CHECK_INT(line_of(advice), 8);
     CHECK(find(ML_ADVICE_GRAPH_RETAINED) == NULL);
     CHECK(find(ML_ADVICE_LATE_FREES) == NULL);
+    /* A variable of the forward may hold the 20 as long. */
+    CHECK(advice->most && !advice->exact);
+    end();
+}
+
+/* 20 and 30 MiB of a call that is over when 60 come: no variable of it holds them. */
+static void
+test_a_graph_that_outlives_its_call(void)
+{
+    begin();
+    uint32_t stack = in_module(8);
+    take(1, line(2), 1);
+    uint64_t first = take(20, stack, 2);
+    uint64_t second = take(30, stack, 3);
+    uint64_t outside = take(60, line(9), 4);
+    give(outside, 60, 0, 1);
+    give(second, 30, 0, 5);
+    give(first, 20, 0, 8);
+    const ml_advice *advice = find(ML_ADVICE_GRAPH_UNUSED);
+    CHECK(advice != NULL && !advice->most && advice->exact);
+    CHECK_UINT(advices->before.peak.allocated, 111 * MIB);
+    CHECK_UINT(advice->alone.peak.allocated, 61 * MIB);
     end();
 }
 
@@ -359,6 +381,7 @@ main(void)
     RUN(test_logits_in_float32);
     RUN(test_a_loss_that_is_checkpointed);
     RUN(test_a_graph_that_no_pass_runs);
+    RUN(test_a_graph_that_outlives_its_call);
     RUN(test_a_graph_that_a_pass_retains);
     RUN(test_a_list_is_no_graph);
     RUN(test_a_list_without_last_uses);
