@@ -3,14 +3,24 @@
 
 #include "analysis/attribution/node_types.h"
 
+/* Whether what frees a block at REQUESTED is an optimizer that clears its gradients. */
+static bool
+is_cleared(const ml_workspaces *of, uint32_t requested)
+{
+    const ml_events *events = &of->lifetimes->trace->events;
+    return requested != ML_NEVER && of->signs != NULL &&
+           (of->signs[ml_events_stack(events, requested - 1)] & ML_SIGN_CLEARS) != 0;
+}
+
 /* Whether nobody owns allocation INDEX, and it lasts. */
 static bool
 stays(const ml_workspaces *of, size_t index)
 {
     const ml_lifetimes *lifetimes = of->lifetimes;
     const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, index)];
-    return row->tag == ML_CATEGORY_COUNT &&
-           ml_workspaces_last(of, ml_lifetime_last(lifetimes, row)->requested);
+    uint32_t requested = ml_lifetime_last(lifetimes, row)->requested;
+    return row->tag == ML_CATEGORY_COUNT && ml_workspaces_last(of, requested) &&
+           !is_cleared(of, requested);
 }
 
 /* Keeps what EVENT, allocation INDEX in PHASE, made, if it is the first of its kind.  0 or
@@ -168,6 +178,7 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
     *of = (ml_workspaces){.recording = recording,
                           .lifetimes = lifetimes,
                           .facts = ml_causes_facts(causes),
+                          .signs = ml_causes_signs(causes)->of,
                           .last = find_last(marks, trace->event_count)};
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &trace->events,
