@@ -59,7 +59,8 @@ def facts() -> tuple[int, int, int, int]:
 
 def set_again(frame: FrameType, name: str) -> int | None:
     """The line that sets the variable NAME of FRAME again, if nothing reads it before; 0 if
-    it dies with the function; None if it is read, or that cannot be told."""
+    it dies with the function; None if it is read, or that cannot be told.  Each instruction may
+    raise, so what an `except` or `finally` around it reads is read."""
     code = frame.f_code
     if name in (*code.co_cellvars, *code.co_freevars):
         return None
@@ -68,7 +69,9 @@ def set_again(frame: FrameType, name: str) -> int | None:
     steps = [step for each in dis.get_instructions(code) for step in _simple(each)]
     places = {step.offset: place for place, step in reversed([*enumerate(steps)])}
     lines = [*dis.findlinestarts(code)]
+    handlers = _handlers(code, steps)
     todo = [place for place, step in enumerate(steps) if step.offset > frame.f_lasti][:1]
+    todo += [places[at] for first, end, at in handlers if first <= frame.f_lasti < end]
     seen, line = set(), 0
     while todo:
         place = todo.pop()
@@ -83,9 +86,19 @@ def set_again(frame: FrameType, name: str) -> int | None:
             continue
         if _is_jump(step):
             todo.append(places[step.argval])
+        todo += [places[at] for first, end, at in handlers if first <= step.offset < end]
         if not step.opname.startswith(_LEAVES) and place + 1 < len(steps):
             todo.append(place + 1)
     return line
+
+
+def _handlers(code, steps):
+    """[(first, end, handler)]: offsets of what CODE guards, and of what runs if it raises."""
+    if sys.version_info >= (3, 11):
+        entries = dis.Bytecode(code).exception_entries
+        return [(entry.start, entry.end, entry.target) for entry in entries]
+    setups = (step for step in steps if step.opname.startswith("SETUP_") and _is_jump(step))
+    return [(step.offset, step.argval, step.argval) for step in setups]
 
 
 def _reads(constants, name):

@@ -91,6 +91,21 @@ NAMES = {
 ONLY_WITH_USES = {"one layer"}
 # What the next step reads, or something else holds, is no waste.
 NO_WASTES = {
+    "read where the next step fails": """
+def train():
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+    for _ in range(6):
+        try:
+            x = data(4096, 4096)
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step()
+        except RuntimeError:
+            print(x.shape)
+
+train()
+""",
     "read by the next step": """
 def train():
     model = small()
