@@ -61,6 +61,31 @@ test_a_holder_that_is_no_variable(void)
     end();
 }
 
+/* Each of eight steps leaves 20 MiB in a list, which goes right after the last step, from its end:
+ * a variable holds that of the last step longer. */
+static void
+test_a_list_that_goes_after_the_last_step(void)
+{
+    begin();
+    uint32_t stack = in_module(8);
+    uint64_t kept[8];
+    for (uint64_t step = 0; step < 8; step++) {
+        kept[step] = take(20, stack, 2 * step + 2);
+        give(take(8, stack, 2 * step + 3), 8, 0, NEVER_USED);
+        note(ML_NOTE_STEP, "", step, 0);
+    }
+    for (size_t i = 7; i > 0; i--) {
+        give(kept[i - 1], 20, 0, NEVER_USED);
+    }
+    give(kept[7], 20, 0, NEVER_USED);
+    const ml_advice *advice = find(ML_ADVICE_STEPS_KEPT);
+    CHECK(advice != NULL && !advice->exact);
+    CHECK_UINT(advice->blocks, 7);
+    CHECK_UINT(advices->before.peak.allocated - advice->alone.peak.allocated,
+               7 * 20 * MIB);
+    end();
+}
+
 /* A value of a loss, which one line makes. */
 static uint64_t
 take_loss(uint32_t stack, uint64_t next)
@@ -135,6 +160,7 @@ main(void)
 {
     RUN(test_a_variable_until_it_is_set_again);
     RUN(test_a_holder_that_is_no_variable);
+    RUN(test_a_list_that_goes_after_the_last_step);
     RUN(test_losses_that_are_summed);
     RUN(test_calls_without_inputs_of_their_own);
     RUN_LONG_IN_ONE_THREAD(test_allocations_can_fail);
