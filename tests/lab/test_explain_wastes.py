@@ -15,6 +15,7 @@ WASTES = {
     "batch_twice": ("late_frees", "allocated"),
     "cache_grown": ("grown_by_copies", "allocated"),
     "data_on_gpu": ("data_kept", "allocated"),
+    "error_kept": ("late_frees", "allocated"),
     "eval_graph": ("graph_unused", "allocated"),
     "foreach_temporaries": ("optimizer_temporaries", "allocated"),
     "fragmented": ("fragmentation", "reserved"),
@@ -33,13 +34,16 @@ WASTES = {
     "outputs_held": ("late_frees", "allocated"),
     "previous_batch": ("late_frees", "allocated"),
     "state_cloned": ("model_copied", "allocated"),
+    "validation_losses": ("graph_unused", "allocated"),
     "varying_lengths": ("settings", "reserved"),
 }
 # What is told without last uses, too, and as which kind.
 WITHOUT_USES = {
+    "error_kept": "late_frees",
     "eval_graph": "graph_unused",
     "history_kept": "steps_kept",
     "hooks_keep": "steps_kept",
+    "validation_losses": "graph_unused",
 }
 # What is said of the mended program, too, where something else is wasted.
 ANY_PROGRAM = {"late_frees", "settings"}
@@ -109,7 +113,8 @@ def test_is_named(told, name):
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", WITHOUT_USES)
 def test_is_named_without_last_uses(told, name):
-    """Each block then ends later than with them: less may be saved, never more."""
+    """Each block then ends later than with them: less may be saved, never more, but for an input
+    that went with a graph, which is told of by itself where last uses are known."""
     with_uses, without = told[name], told[f"{name} without uses"]
     assert not without["explained"]["uses_known"]
     place, item = find(name, without["explained"], WITHOUT_USES[name])
@@ -120,7 +125,8 @@ def test_is_named_without_last_uses(told, name):
     assert real - block - real * TOLERANCE <= item["allocated_saving_bytes"] <= real * (1 + TOLERANCE)
     _, exact = find(name, with_uses["explained"])
     assert exact["exact"]
-    assert item["allocated_saving_bytes"] <= exact["allocated_saving_bytes"]
+    least, most = item["allocated_saving_bytes"], exact["allocated_saving_bytes"]
+    assert least <= most * (1 + TOLERANCE)
     assert find(name, without["clean"], WITHOUT_USES[name]) == (None, None)
 
 

@@ -5,8 +5,9 @@
  * so the node it was made for.  A backward pass runs nodes with known numbers.  If the
  * nodes ran and the pass freed nothing of their forward, the graph was retained.
  * Without a graph a block would be freed after its last use.  Where the recording does not
- * know last uses, the graph that no pass ran is estimated: a layer's block is taken to be used
- * until the same line of the next layer has made its own of the same size.
+ * know last uses, the graph that no pass ran is estimated: frees that follow one another tell
+ * what it held, and a block is taken to be used until the same line of the next layer has made
+ * its own of the same size, or until its forward is over.
  *
  * A list that keeps one value of each step is no graph, though it may keep everything
  * that a pass would free. */
@@ -39,13 +40,21 @@ typedef struct seen {
     size_t open; /* 1 + the pass that runs its nodes; 0: none */
 } seen;
 
-/* A block of a graph that no pass ran, where last uses are not known. */
+/* A block of a graph that no pass ran, or an input, where last uses are not known. */
 typedef struct unused {
     uint64_t
         like; /* hash of its line, its module's path without numbers, and its size */
     size_t demand;
-    uint32_t frame;
+    size_t freed; /* events */
+    size_t until;
+    bool input;
 } unused;
+
+/* The proposals so far: indexes, SIZE_MAX for none, and the largest block of each. */
+typedef struct proposed {
+    size_t at[2];
+    uint64_t largest[2];
+} proposed;
 
 typedef struct graph_work {
     const ml_advice_case *it;
@@ -54,6 +63,7 @@ typedef struct graph_work {
     size_t pass_capacity;
     pass *by_event; /* owned; the same passes, by event */
     seen *threads;  /* owned; by autograd's number of the thread */
+    bool *trained;  /* owned; by stack: a pass ran nodes of it */
 } graph_work;
 
 static bool
@@ -207,7 +217,8 @@ calling_line(const ml_advice_case *it, size_t demand)
 }
 
 /* ML_ADVICE_COUNT: no graph is known to hold DEMAND.  This includes an input that no
- * pass used: the program itself may hold it; and what a variable is known to hold. */
+ * pass used: the program itself may hold it; what a variable is known to hold; and a forward of
+ * which there is a pass at other times: without a graph that could not be. */
 static enum ml_advice_kind
 judge(const graph_work *f, size_t demand, uint32_t *frame)
 {
@@ -237,7 +248,7 @@ judge(const graph_work *f, size_t demand, uint32_t *frame)
         return by->freed == 0 ? ML_ADVICE_GRAPH_RETAINED : ML_ADVICE_COUNT;
     }
     *frame = calling_line(it, demand);
-    return input ? ML_ADVICE_COUNT : ML_ADVICE_GRAPH_UNUSED;
+    return input || f->trained[of->stack] ? ML_ADVICE_COUNT : ML_ADVICE_GRAPH_UNUSED;
 }
 
 /* Adds DEMAND, free from event UNTIL on, to the advice of KIND, the proposal at *AT;
@@ -275,8 +286,7 @@ propose(const graph_work *f, size_t demand, size_t until, enum ml_advice_kind ki
 static int
 propose_all(const graph_work *f, ml_proposals *out)
 {
-    size_t at[2] = {SIZE_MAX, SIZE_MAX};
-    uint64_t largest[2] = {0, 0};
+    proposed to = {.at = {SIZE_MAX, SIZE_MAX}};
     int error = 0;
     for (size_t i = f->it->workload->before_count;
          error == 0 && i < f->it->workload->count; i++) {
@@ -285,7 +295,7 @@ propose_all(const graph_work *f, ml_proposals *out)
         if (kind != ML_ADVICE_COUNT) {
             unsigned which = kind == ML_ADVICE_GRAPH_RETAINED;
             error = propose(f, i, f->it->workload->demands[i].last_used, kind, frame,
-                            out, &at[which], &largest[which]);
+                            out, &to.at[which], &to.largest[which]);
         }
     }
     return error;
@@ -293,88 +303,233 @@ propose_all(const graph_work *f, ml_proposals *out)
 
 /* ---- Without last uses ---- */
 
-/* Whether DEMAND is of a graph that no pass ran; *FRAME is the line around its forward. */
+static size_t
+passes_before(const graph_work *f, size_t event)
+{
+    size_t count;
+    ML_SEARCH(count, f->pass_count, f->by_event[count].first < event);
+    return count;
+}
+
+/* Whether DEMAND was made outside a backward pass, and no pass frees it. */
 static bool
-is_unused(const graph_work *f, size_t demand, uint32_t *frame)
+is_without_pass(const graph_work *f, size_t demand)
 {
     const ml_advice_case *it = f->it;
     const ml_demand *of = &it->workload->demands[demand];
     const ml_cause *cause = &ml_explained_of(it, demand)->cause;
     const ml_events *events = &it->trace->events;
-    if (cause->phase != ML_PHASE_FORWARD || cause->recomputed || cause->module == 0 ||
-        of->freed == ML_NO_EVENT ||
-        (ml_events_flags(events, of->freed) & ML_EVENT_BACKWARD) != 0 ||
+    if (of->born == ML_NO_EVENT || cause->recomputed ||
+        (ml_events_flags(events, of->born) & ML_EVENT_BACKWARD) != 0 ||
         ml_stage_is_evaluation(it->stages[of->born]) ||
         ml_demand_unfinished(it, demand) || ml_growth_has(it->growth, cause)) {
         return false;
     }
-    uint16_t thread = ml_events_autograd_thread(events, of->born);
-    uint64_t sequence = ml_events_sequence(events, of->born);
-    if (thread == 0 || sequence <= f->threads[thread].first ||
-        pass_of(f, thread, sequence - 1) != NULL) {
-        return false;
+    if (of->freed == ML_NO_EVENT) {
+        /* Where passes run such a forward, the one after the next may yet run this one. */
+        size_t without = f->trained[of->stack] ? 2 : 1;
+        return f->pass_count >= passes_before(f, of->born) + without;
     }
-    *frame = calling_line(it, demand);
-    return true;
+    return (ml_events_flags(events, of->freed) & ML_EVENT_BACKWARD) == 0;
 }
 
-static int
-compare_unused(const void *a, const void *b)
+/* Whether DEMAND is of a graph that no pass ran. */
+static bool
+is_unused(const graph_work *f, size_t demand)
 {
-    const unused *x = a;
-    const unused *y = b;
-    if (x->like != y->like) {
-        return x->like < y->like ? -1 : 1;
-    }
-    return (x->demand > y->demand) - (x->demand < y->demand);
+    const ml_events *events = &f->it->trace->events;
+    size_t born = f->it->workload->demands[demand].born;
+    uint16_t thread = ml_events_autograd_thread(events, born);
+    uint64_t sequence = ml_events_sequence(events, born);
+    return ml_explained_of(f->it, demand)->cause.phase == ML_PHASE_FORWARD &&
+           thread != 0 && sequence > f->threads[thread].first &&
+           pass_of(f, thread, sequence - 1) == NULL;
 }
 
+static bool
+is_input(const graph_work *f, size_t demand)
+{
+    return ml_explained_of(f->it, demand)->verdict.category == ML_CATEGORY_INPUT;
+}
+
+/* Blocks of graphs that no pass ran, and inputs, by birth. */
 static size_t
 find_unused(const graph_work *f, unused *all)
 {
     size_t count = 0;
     const ml_workload *workload = f->it->workload;
     for (size_t i = workload->before_count; i < workload->count; i++) {
-        uint32_t frame;
-        if (!is_unused(f, i, &frame)) {
-            continue;
+        bool input = is_input(f, i);
+        if (is_without_pass(f, i) && (input || is_unused(f, i))) {
+            uint32_t module = ml_explained_of(f->it, i)->cause.module;
+            uint64_t pattern = ml_module_pattern(&f->it->recording->strings[module]);
+            uint32_t frame = ml_explained_of(f->it, i)->cause.frame;
+            all[count++] = (unused){.like = ml_hash_u64(ml_hash_u64(pattern ^ frame) ^
+                                                        workload->demands[i].bytes),
+                                    .demand = i,
+                                    .input = input};
         }
-        const ml_cause *cause = &ml_explained_of(f->it, i)->cause;
-        uint64_t pattern = ml_module_pattern(&f->it->recording->strings[cause->module]);
-        all[count++] =
-            (unused){.like = ml_hash_u64(ml_hash_u64(pattern ^ cause->frame) ^
-                                         workload->demands[i].bytes),
-                     .demand = i,
-                     .frame = frame};
-    }
-    if (count != 0) {
-        qsort(all, count, sizeof(unused), compare_unused);
     }
     return count;
+}
+
+static const ml_demand *
+demand_of(const graph_work *f, const unused *of)
+{
+    return &f->it->workload->demands[of->demand];
+}
+
+/* Where the forward that begins with ALL[FIRST] ends: a pass comes between, or its first block's
+ * stack comes again.  The inputs of the next forward are that one's. */
+static size_t
+end_of_forward(const graph_work *f, const unused *all, size_t first, size_t count)
+{
+    size_t passes = passes_before(f, demand_of(f, &all[first])->born);
+    uint32_t begins = 0;
+    size_t end = first;
+    for (; end < count && passes_before(f, demand_of(f, &all[end])->born) == passes;
+         end++) {
+        uint32_t stack = demand_of(f, &all[end])->stack;
+        if (!all[end].input && stack == begins) {
+            break;
+        }
+        begins = begins == 0 && !all[end].input ? stack : begins;
+    }
+    while (end < count && end > first + 1 && all[end - 1].input) {
+        end--;
+    }
+    return end;
+}
+
+static int
+compare_frees(const void *a, const void *b)
+{
+    const unused *x = a;
+    const unused *y = b;
+    if (x->freed != y->freed) {
+        return x->freed < y->freed ? -1 : 1;
+    }
+    return (x->demand > y->demand) - (x->demand < y->demand);
+}
+
+/* Whether a block was made between two frees. */
+static bool
+is_apart(const graph_work *f, size_t freed, size_t then)
+{
+    size_t next;
+    const ml_workload *workload = f->it->workload;
+    size_t count = workload->count - workload->before_count;
+    const ml_demand *demands = workload->demands + workload->before_count;
+    ML_SEARCH(next, count, demands[next].born < freed);
+    return next < count && demands[next].born < then;
+}
+
+/* The event by which ALL[AT], one of the forward up to END, could be freed: a layer's block once
+ * the same line of the next layer has made its own, an input once the next is there, all others
+ * with the forward's last block.  ML_NO_EVENT: not known. */
+static size_t
+could_end(const graph_work *f, const unused *all, size_t at, size_t end)
+{
+    const ml_workload *workload = f->it->workload;
+    if (all[at].input) {
+        size_t next = all[at].demand + 1;
+        uint32_t stack = workload->demands[all[at].demand].stack;
+        while (next < workload->count &&
+               (workload->demands[next].stack != stack || !is_input(f, next))) {
+            next++;
+        }
+        return next < workload->count ? (size_t)workload->demands[next].born + 1
+                                      : ML_NO_EVENT;
+    }
+    size_t next = at + 1;
+    while (next < end && (all[next].input || all[next].like != all[at].like)) {
+        next++;
+    }
+    return (size_t)demand_of(f, &all[next < end ? next : end - 1])->born + 1;
+}
+
+/* The line around a forward, that of its largest block in a module. */
+static uint32_t
+line_of(const graph_work *f, const unused *of, size_t count)
+{
+    uint32_t frame = 0;
+    uint64_t largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool in_module = ml_explained_of(f->it, of[i].demand)->cause.module != 0;
+        if (in_module && !of[i].input && demand_of(f, &of[i])->block_bytes > largest) {
+            largest = demand_of(f, &of[i])->block_bytes;
+            frame = calling_line(f->it, of[i].demand);
+        }
+    }
+    return frame;
+}
+
+/* The forward ALL[FIRST] up to END.  Of frees that follow one another, or of what is never freed,
+ * the last block was the program's own: it let go that tensor, and the graph behind it went
+ * before its memory. */
+static int
+propose_forward(const graph_work *f, unused *all, size_t first, size_t end,
+                ml_proposals *out, proposed *to)
+{
+    bool trained = false;
+    for (size_t i = first; i < end; i++) {
+        all[i].freed = demand_of(f, &all[i])->freed;
+        all[i].until = could_end(f, all, i, end);
+        trained =
+            trained || (!all[i].input && f->trained[demand_of(f, &all[i])->stack]);
+    }
+    uint32_t frame = line_of(f, all + first, end - first);
+    qsort(all + first, end - first, sizeof(unused), compare_frees);
+    enum ml_advice_kind kind = trained ? ML_ADVICE_LATE_FREES : ML_ADVICE_GRAPH_UNUSED;
+    bool held = false;
+    int error = 0;
+    for (size_t i = end; i > first && error == 0 && frame != 0; i--) {
+        const unused *at = &all[i - 1];
+        held = held && !is_apart(f, at->freed, all[i].freed);
+        if (held && at->until < at->freed) {
+            error = propose(f, at->demand, at->until, kind, frame, out,
+                            &to->at[trained], &to->largest[trained]);
+        }
+        held = held || !at->input;
+    }
+    return error;
 }
 
 static int
 propose_unused(const graph_work *f, ml_proposals *out)
 {
-    const ml_workload *workload = f->it->workload;
-    unused *all = ml_alloc_zeroed(workload->count + 1, sizeof(unused));
+    unused *all = ml_alloc_zeroed(f->it->workload->count + 1, sizeof(unused));
     if (all == NULL) {
         return ML_ENOMEM;
     }
     size_t count = find_unused(f, all);
-    size_t at = SIZE_MAX;
-    uint64_t largest = 0;
+    proposed to = {.at = {SIZE_MAX, SIZE_MAX}};
     int error = 0;
-    for (size_t i = 0; i + 1 < count && error == 0; i++) {
-        size_t until = (size_t)workload->demands[all[i + 1].demand].born + 1;
-        if (all[i].like == all[i + 1].like &&
-            until < workload->demands[all[i].demand].freed) {
-            error = propose(f, all[i].demand, until, ML_ADVICE_GRAPH_UNUSED,
-                            all[i].frame, out, &at, &largest);
-        }
+    for (size_t first = 0, end; first < count && error == 0; first = end) {
+        end = end_of_forward(f, all, first, count);
+        error = propose_forward(f, all, first, end, out, &to);
     }
     ml_free(all);
     return error;
+}
+
+/* Marks the stacks whose nodes a pass ran. */
+static void
+find_trained(graph_work *f)
+{
+    const ml_events *events = &f->it->trace->events;
+    for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
+        const ml_demand *demand = &f->it->workload->demands[i];
+        if (ml_explained_of(f->it, i)->cause.phase != ML_PHASE_FORWARD ||
+            f->trained[demand->stack]) {
+            continue;
+        }
+        uint16_t thread = ml_events_autograd_thread(events, demand->born);
+        uint64_t sequence = ml_events_sequence(events, demand->born);
+        f->trained[demand->stack] = thread != 0 &&
+                                    sequence > f->threads[thread].first &&
+                                    pass_of(f, thread, sequence - 1) != NULL;
+    }
 }
 
 int
@@ -385,7 +540,8 @@ ml_advise_graph(const ml_advice_case *it, ml_proposals *out)
     int error = f.threads == NULL ? ML_ENOMEM : find_passes(&f);
     if (error == 0) {
         f.by_event = ml_alloc_zeroed(f.pass_count + 1, sizeof(pass));
-        error = f.by_event == NULL ? ML_ENOMEM : 0;
+        f.trained = ml_alloc_zeroed(it->recording->stack_count + 1, sizeof(bool));
+        error = f.by_event == NULL || f.trained == NULL ? ML_ENOMEM : 0;
     }
     if (error == 0) {
         name_passes(&f);
@@ -393,11 +549,13 @@ ml_advise_graph(const ml_advice_case *it, ml_proposals *out)
             memcpy(f.by_event, f.passes, f.pass_count * sizeof(pass));
             qsort(f.passes, f.pass_count, sizeof(pass), compare_passes);
         }
+        find_trained(&f);
         error =
             ml_advice_knows_uses(it) ? propose_all(&f, out) : propose_unused(&f, out);
     }
     ml_free(f.passes);
     ml_free(f.by_event);
     ml_free(f.threads);
+    ml_free(f.trained);
     return error;
 }
