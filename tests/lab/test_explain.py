@@ -366,7 +366,7 @@ def test_what_other_advice_of_its_kind_covers_is_counted():
 
 
 def test_temporaries_that_are_gone_at_the_peak():
-    item = {"bytes": 0, "blocks": 0, "count": 0}
+    item = {"bytes": 0, "blocks": 0, "count": 0, "conf": "fused=True"}
     _, sentence, _ = advice_words.WORDS["optimizer_temporaries"](item)
     assert sentence.startswith("They are freed at the peak of allocated memory")
     item["count"] = 8

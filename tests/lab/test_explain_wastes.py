@@ -18,6 +18,7 @@ WASTES = {
     "error_kept": ("late_frees", "allocated"),
     "eval_graph": ("graph_unused", "allocated"),
     "foreach_temporaries": ("optimizer_temporaries", "allocated"),
+    "foreach_unfused": ("optimizer_temporaries", "allocated"),
     "fragmented": ("fragmentation", "reserved"),
     "frozen_gradients": ("frozen_gradients", "allocated"),
     "gradients_kept": ("gradients_kept", "allocated"),
@@ -108,6 +109,15 @@ def test_is_named(told, name):
     for which in {peak} if name in ONLY_ALLOCATED else {peak, "reserved"}:
         real = saved(told[name], which)
         assert item[f"{which}_saving_bytes"] == pytest.approx(real, rel=TOLERANCE)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("name", "conf"), [("foreach_temporaries", "fused=True"), ("foreach_unfused", "foreach=False")]
+)
+def test_an_optimizer_is_given_what_its_class_has(told, name, conf):
+    _, item = find(name, told[name]["explained"])
+    assert item["conf"] == conf
 
 
 @pytest.mark.cuda
