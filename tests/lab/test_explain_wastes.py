@@ -42,6 +42,7 @@ WASTES = {
 WITHOUT_USES = {
     "error_kept": "late_frees",
     "eval_graph": "graph_unused",
+    "graph_retained": "graph_retained",
     "history_kept": "steps_kept",
     "hooks_keep": "steps_kept",
     "validation_losses": "graph_unused",

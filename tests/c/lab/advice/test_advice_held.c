@@ -148,6 +148,38 @@ test_a_graph_of_the_training(void)
     end();
 }
 
+/* A pass runs the nodes of three lines and frees nothing of theirs; OLDEST_FIRST: they go as the
+ * variables of a function do. */
+static void
+retain_a_graph(bool oldest_first)
+{
+    begin();
+    take(1, line(2), 1);
+    uint64_t first = take(20, in_module(8), 2);
+    uint64_t second = take(30, in_module(9), 3);
+    uint64_t third = take(40, in_module(10), 4);
+    give(take_back(2, 3, "MulBackward0"), 2, ML_EVENT_BACKWARD, NEVER_USED);
+    give(take_back(2, 1, "MulBackward0"), 2, ML_EVENT_BACKWARD, NEVER_USED);
+    give(take(50, line(12), 4), 50, 0, NEVER_USED);
+    give(oldest_first ? first : second, oldest_first ? 20 : 30, 0, NEVER_USED);
+    give(oldest_first ? second : first, oldest_first ? 30 : 20, 0, NEVER_USED);
+    give(third, 40, 0, NEVER_USED);
+}
+
+static void
+test_a_retained_graph_without_last_uses(void)
+{
+    retain_a_graph(false);
+    const ml_advice *advice = find(ML_ADVICE_GRAPH_RETAINED);
+    CHECK(advice != NULL && !advice->exact);
+    /* In the pass 20, 30, 40 and 3 are there; behind it without the two first 91 are the most. */
+    CHECK_UINT(saved_by(advice), (141 - 93) * MIB);
+    end();
+    retain_a_graph(true);
+    CHECK(find(ML_ADVICE_GRAPH_RETAINED) == NULL);
+    end();
+}
+
 /* A value of a loss, which one line makes. */
 static uint64_t
 take_loss(uint32_t stack, uint64_t next)
@@ -218,6 +250,9 @@ test_allocations_can_fail(void)
     leave_a_graph(false, true);
     check_that_allocations_can_fail();
     sample_end(&s);
+    retain_a_graph(false);
+    check_that_allocations_can_fail();
+    sample_end(&s);
 }
 
 int
@@ -228,6 +263,7 @@ main(void)
     RUN(test_a_list_that_goes_after_the_last_step);
     RUN(test_a_graph_without_last_uses);
     RUN(test_a_graph_of_the_training);
+    RUN(test_a_retained_graph_without_last_uses);
     RUN(test_losses_that_are_summed);
     RUN(test_calls_without_inputs_of_their_own);
     RUN_LONG_IN_ONE_THREAD(test_allocations_can_fail);
