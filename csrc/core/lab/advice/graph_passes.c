@@ -191,3 +191,35 @@ ml_graph_passes_fini(ml_graph_passes *f)
     ml_free(f->threads);
     ml_free(f->trained);
 }
+
+int
+ml_graph_propose(const ml_graph_passes *f, const ml_graph_held *held, ml_proposals *out,
+                 ml_graph_proposed *to)
+{
+    const ml_demand *of = &f->it->workload->demands[held->demand];
+    size_t *at = &to->at[held->kind];
+    if (*at == 0) {
+        if (ml_proposals_add(out, held->kind) == NULL) {
+            return ML_ENOMEM;
+        }
+        *at = out->count;
+        out->list[*at - 1].exact =
+            !f->it->trace->uses_sampled && of->last_used != ML_NO_EVENT;
+    }
+    ml_advice *advice = &out->list[*at - 1];
+    if (held->frame != 0 && of->block_bytes > to->largest[held->kind]) {
+        to->largest[held->kind] = of->block_bytes;
+        advice->frame = held->frame;
+    }
+    advice->count++;
+    int error = 0;
+    if (ml_demand_at_peak(f->it, held->demand)) {
+        advice->bytes += of->block_bytes;
+        advice->blocks++;
+        error =
+            ml_advice_add_module(advice, f->it->recording,
+                                 ml_explained_of(f->it, held->demand)->cause.module);
+    }
+    ml_edit edit = {.kind = ML_EDIT_FREE, .demand = held->demand, .until = held->until};
+    return error < 0 ? error : ml_advice_edit(advice, edit);
+}
