@@ -35,5 +35,6 @@ class Verdict(TypedDict):
     peak: VerdictPeak
     findings: list[Finding]
     tried: bool
+    uses_known: bool
     changes: list[Change]
     make_fit: MakeFit | None

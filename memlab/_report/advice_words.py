@@ -219,11 +219,17 @@ def _optimizer_temporaries(item):
         if item["blocks"]
         else "They are freed at the peak of allocated memory, but stay reserved"
     )
+    fused = item["conf"] != "foreach=False"
+    instead = (
+        "A fused optimizer allocates none; one without foreach allocates those of one "
+        "parameter at a time."
+        if fused
+        else "Without foreach it allocates those of one parameter at a time. It has no fused form."
+    )
     return (
         "The optimizer allocates temporaries for all parameters at once",
-        f"{there}. A fused optimizer allocates none; one without foreach allocates those of "
-        "one parameter at a time.",
-        "fused=True, or foreach=False, for the optimizer",
+        f"{there}. {instead}",
+        ("fused=True, or " if fused else "") + "foreach=False, for the optimizer",
     )
 
 

@@ -137,6 +137,8 @@ def _judged(device, changes):
         return
     elif device.verdict["tried"]:
         yield Said("No change found that lowers the peak by 1 % or more.")
+        if not device.verdict["uses_known"]:
+            yield Said("Not checked: memory held after its last use (memlab run --uses).")
     elif device.source != "cpu":
         yield Said("Too long to try changes here: memlab explain does.")
 

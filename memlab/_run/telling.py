@@ -147,6 +147,12 @@ def files_of_ranks(outputs, labels, ranks) -> list[str]:
 
 
 def _next(recording, outputs):
+    if _recording_of(outputs, outputs.rank) is None:
+        # The disk was full, say: a report alone takes little room.
+        path = outputs.report_path()
+        if os.path.exists(path):
+            yield f"Next: less {shlex.quote(outputs.shown(path))}"
+        return
     folder = shlex.quote(outputs.shown(outputs.folder))
     yield f"Next: memlab report --full {folder}"
     if len(recording.ranks()) > 1:

@@ -254,20 +254,38 @@ def test_a_lock_that_another_has_made_is_refused(kind, tmp_path):
 
 
 @contextlib.contextmanager
-def full_disk(folder):
-    """A file system that is full."""
+def small_disk(folder):
+    """A file system of 64 KiB."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "memlab", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True)
     if done.returncode != 0:
         pytest.skip(f"no file system can be mounted: {done.stderr.strip()}")
     try:
-        with contextlib.suppress(OSError), open(folder / "filler", "wb", 0) as file:
-            while True:
-                file.write(bytes(4096))
         yield
     finally:
         # pyarrow keeps a file open that it could not write.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def full_disk(folder):
+    with small_disk(folder):
+        with contextlib.suppress(OSError), open(folder / "filler", "wb", 0) as file:
+            while True:
+                file.write(bytes(4096))
+        yield
+
+
+def test_a_run_without_room_names_what_there_is(tmp_path):
+    """The recording has no room, the report in words has."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    (tmp_path / "train.py").write_text(PROGRAM.replace("range(10)", "range(20000)"))
+    with small_disk(folder):
+        words = ("run", "--device", "cpu", "--out", "disk/out", "train.py")
+        done = memlab(*words, cwd=tmp_path)
+        assert done.returncode == 0 and (folder / "out" / "report.txt").exists(), done
+        assert done.stderr.splitlines()[-1] == "Next: less disk/out/report.txt"
 
 
 def write_export(form, path, capsys):

@@ -366,7 +366,7 @@ def test_what_other_advice_of_its_kind_covers_is_counted():
 
 
 def test_temporaries_that_are_gone_at_the_peak():
-    item = {"bytes": 0, "blocks": 0, "count": 0}
+    item = {"bytes": 0, "blocks": 0, "count": 0, "conf": "fused=True"}
     _, sentence, _ = advice_words.WORDS["optimizer_temporaries"](item)
     assert sentence.startswith("They are freed at the peak of allocated memory")
     item["count"] = 8
@@ -394,3 +394,27 @@ def test_a_snapshot_of_torch_that_ran_out_of_memory():
     for part in answer["parts"]:
         part["reason"] = "the recording does not say what a backward pass made"
     assert "Much of the peak is unknown, so advice is limited" in told(answer)
+
+
+FRAGMENTED = """
+import json, torch, memlab
+mib = 1 << 18
+with memlab.MemorySnapshot() as snapshot:
+    whole = torch.empty(3000, mib, device="cuda")  # all of what is reserved is in use once
+    del whole
+    kept = torch.empty(100, mib, device="cuda")
+    try:
+        torch.empty(2950, mib, device="cuda")
+    except torch.OutOfMemoryError:
+        pass
+(device,) = memlab.report(snapshot.data())["devices"]
+(finding,) = [each for each in device["verdict"]["findings"] if each["kind"] == "fragmented"]
+print(json.dumps([finding["bytes"] >> 20, finding["of_bytes"] >> 20]))
+"""
+
+
+@pytest.mark.cuda
+def test_fragmentation_is_that_of_the_request_that_failed(phantom_run):
+    """At the peaks nothing was unused."""
+    said = phantom_run(FRAGMENTED, env={"MEMLAB_PHANTOM_MEMORY": str(4 << 30)})
+    assert json.loads(said.stdout) == [2900, 3000]

@@ -300,3 +300,25 @@ def test_nothing_is_named_once_it_is_deleted(told, name):
 @pytest.mark.parametrize("name", NO_WASTES)
 def test_what_is_read_or_held_besides_is_not_named(told, name):
     assert held(told[name]["uses"][1]) == held(told[name]["no uses"][1]) == []
+
+
+SCREENS = """
+import json, memlab, torch
+
+def screen(uses):
+    with memlab.MemorySnapshot(uses=uses) as snapshot:
+        tensor = torch.zeros(1 << 24, device="cuda")
+        tensor.add_(1)
+        del tensor
+    return str(memlab.report(snapshot.data()))
+
+print(json.dumps([screen(False), screen(True)]))
+"""
+
+
+@pytest.mark.cuda
+def test_the_first_screen_says_that_last_uses_are_not_known(phantom_run):
+    without, known = json.loads(phantom_run(SCREENS).stdout)
+    nothing, unchecked = "No change found", "Not checked: memory held after its last use"
+    assert nothing in without and unchecked in without
+    assert nothing in known and unchecked not in known

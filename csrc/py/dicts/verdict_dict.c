@@ -115,6 +115,9 @@ ml_py_verdict(const ml_verdict_words *words, int device)
         ml_py_set(dict, "peak", peak_dict(words->recording, verdict)) < 0 ||
         ml_py_set(dict, "findings", finding_list(words)) < 0 ||
         ml_py_set(dict, "tried", PyBool_FromLong(verdict->advices != NULL)) < 0 ||
+        ml_py_set(dict, "uses_known",
+                  PyBool_FromLong(verdict->advices != NULL &&
+                                  verdict->advices->uses_known)) < 0 ||
         ml_py_set(dict, "changes", change_list(words)) < 0 ||
         ml_py_set(dict, "make_fit",
                   verdict->has_fit ? ml_py_make_fit(&verdict->fit)

@@ -33,7 +33,7 @@
     XX(LOSS_WHOLE, "loss_whole") \
     /* blocks that exist together with a larger copy; count: in the whole recording */ \
     XX(GROWN, "grown_by_copies") \
-    /* temporaries of foreach functions */ \
+    /* temporaries of foreach functions; conf is the optimizer's argument */ \
     XX(OPTIMIZER_TEMPORARIES, "optimizer_temporaries") \
     /* one block, of which steps take small parts */ \
     XX(DATA_KEPT, "data_kept") \

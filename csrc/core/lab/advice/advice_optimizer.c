@@ -2,44 +2,100 @@
  * gradients that no optimizer reads.
  *
  * A foreach function works on all parameters at once and makes a temporary of each; a
- * fused one makes none.  An optimizer tags its gradients before its step.  A gradient
+ * fused one makes none, and where a class has no fused one, one parameter at a time needs the
+ * largest.  An optimizer tags its gradients before its step.  A gradient
  * that was live then and got no tag belongs to no optimizer. */
 #include "lab/advice/advice_rules.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 
 /* ---- Temporaries of foreach functions ---- */
 
-/* Sets *OUT by stack: it is in a foreach function of an optimizer. */
-static int
-find_foreach(const ml_recording *recording, bool **out)
+/* What an optimizer's foreach function could be instead. */
+enum instead {
+    INSTEAD_NONE,
+    INSTEAD_FUSED,     /* one kernel for all parameters */
+    INSTEAD_ONE_BY_ONE /* its class has none */
+};
+
+static const char *const settings[] = {
+    [INSTEAD_FUSED] = "fused=True", [INSTEAD_ONE_BY_ONE] = "foreach=False"};
+
+static enum instead
+instead_of(ml_string function)
 {
-    bool *is = ml_alloc_zeroed(recording->stack_count + 1, sizeof(bool));
+    static const char *const fused[] = {"_multi_tensor_adam", "_multi_tensor_adamw",
+                                        "_multi_tensor_sgd"};
+    if (!ml_string_holds(function, "_multi_tensor_")) {
+        return INSTEAD_NONE;
+    }
+    for (size_t i = 0; i < sizeof(fused) / sizeof(*fused); i++) {
+        ml_string of = {fused[i], (uint32_t)strlen(fused[i])};
+        if (ml_string_compare(function, of) == 0) {
+            return INSTEAD_FUSED;
+        }
+    }
+    return INSTEAD_ONE_BY_ONE;
+}
+
+/* Sets *OUT by stack: an enum instead, of the foreach function of an optimizer that it is in. */
+static int
+find_foreach(const ml_recording *recording, uint8_t **out)
+{
+    uint8_t *is = ml_alloc_zeroed(recording->stack_count + 1, sizeof(*is));
     if (is == NULL) {
         return ML_ENOMEM;
     }
     for (size_t i = 1; i < recording->stack_count; i++) {
         const ml_stack *stack = &recording->stacks[i];
-        ml_string name = recording->strings[recording->frames[stack->frame].name];
-        is[i] = is[stack->parent] || ml_string_holds(name, "_multi_tensor_");
+        uint8_t own = (uint8_t)instead_of(
+            recording->strings[recording->frames[stack->frame].name]);
+        is[i] = own != INSTEAD_NONE ? own : is[stack->parent];
     }
     *out = is;
     return 0;
 }
 
+/* Demands of one call of a foreach function, one a parameter. */
+typedef struct row {
+    size_t end;
+    size_t largest;
+} row;
+
+/* The row that begins with demand FIRST. */
+static row
+row_from(const ml_workload *workload, size_t first)
+{
+    const ml_demand *demands = workload->demands;
+    row of = {.end = first + 1, .largest = first};
+    for (; of.end < workload->count && demands[of.end].stack == demands[first].stack;
+         of.end++) {
+        if (demands[of.end].bytes > demands[of.largest].bytes) {
+            of.largest = of.end;
+        }
+    }
+    return of;
+}
+
 static int
-propose_foreach(const ml_advice_case *it, const bool *is_foreach, ml_proposals *out)
+propose_foreach(const ml_advice_case *it, const uint8_t *foreach, enum instead instead,
+                ml_proposals *out)
 {
     ml_advice *advice = NULL;
+    row at = {0};
     int error = 0;
     for (size_t i = it->workload->before_count; error == 0 && i < it->workload->count;
          i++) {
+        at = i < at.end ? at : row_from(it->workload, i);
         const ml_explained *of = ml_explained_of(it, i);
         if (of->cause.phase != ML_PHASE_OPTIMIZER ||
             of->verdict.category != ML_CATEGORY_TEMPORARY ||
-            !is_foreach[it->workload->demands[i].stack]) {
+            foreach[it->workload->demands[i].stack] != instead ||
+            (instead == INSTEAD_ONE_BY_ONE && i == at.largest)) {
             continue;
         }
         if (advice == NULL) {
@@ -48,6 +104,8 @@ propose_foreach(const ml_advice_case *it, const bool *is_foreach, ml_proposals *
                 return ML_ENOMEM;
             }
             advice->frame = of->cause.frame;
+            advice->exact = instead == INSTEAD_FUSED;
+            snprintf(advice->conf, sizeof(advice->conf), "%s", settings[instead]);
         }
         if (ml_demand_at_peak(it, i)) {
             advice->bytes += it->workload->demands[i].block_bytes;
@@ -232,12 +290,13 @@ propose_frozen(const ml_advice_case *it, const bool *frozen, ml_proposals *out)
 int
 ml_advise_optimizer(const ml_advice_case *it, ml_proposals *out)
 {
-    bool *is_foreach = NULL;
+    uint8_t *foreach = NULL;
     bool *frozen = ml_advice_frozen(it);
-    int error = frozen == NULL ? ML_ENOMEM : find_foreach(it->recording, &is_foreach);
-    error = error < 0 ? error : propose_foreach(it, is_foreach, out);
+    int error = frozen == NULL ? ML_ENOMEM : find_foreach(it->recording, &foreach);
+    error = error < 0 ? error : propose_foreach(it, foreach, INSTEAD_FUSED, out);
+    error = error < 0 ? error : propose_foreach(it, foreach, INSTEAD_ONE_BY_ONE, out);
     error = error < 0 ? error : propose_frozen(it, frozen, out);
-    ml_free(is_foreach);
+    ml_free(foreach);
     ml_free(frozen);
     return error;
 }

@@ -39,7 +39,7 @@ is_kept(const kept_work *f, size_t index, size_t *until)
         return false;
     }
     size_t next = step + 1 < steps->count ? step + 1 : step;
-    if (demand->freed != ML_NO_EVENT && demand->freed <= steps->moments[next]) {
+    if (demand->freed != ML_NO_EVENT && demand->freed < steps->moments[next]) {
         return false;
     }
     if (!f->uses) {

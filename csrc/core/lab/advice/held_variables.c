@@ -125,8 +125,8 @@ ml_held_variable_ends(const ml_held_variables *all, const ml_held_variable *of,
 {
     const ml_growth_steps *steps = &all->steps;
     size_t step = ml_growth_step_of(steps, demand->born);
-    if (!of->ends || step == steps->count || demand->freed <= steps->moments[step] ||
-        (step + 1 < steps->count && demand->freed > steps->moments[step + 1])) {
+    if (!of->ends || step == steps->count || demand->freed < steps->moments[step] ||
+        (step + 1 < steps->count && demand->freed >= steps->moments[step + 1])) {
         return false;
     }
     *until = steps->moments[step];

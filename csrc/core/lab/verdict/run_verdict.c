@@ -109,6 +109,22 @@ find_evaluation(const maker *m)
     }
 }
 
+/* What of the cache was in pieces when request LAST failed. */
+static int
+find_fragmented(const maker *m, int64_t last)
+{
+    ml_oom *oom;
+    int error =
+        ml_oom_new(m->analysis->recording, m->analysis->device, (uint64_t)last, &oom);
+    if (error == 0) {
+        add_finding(m->verdict, ML_FINDING_FRAGMENTED,
+                    oom->unused[ML_OOM_UNUSED_ELIGIBLE].bytes,
+                    oom->state->totals.reserved);
+        ml_oom_free(oom);
+    }
+    return error;
+}
+
 /* Of the instant of the most reserved bytes where trials tell it, else between the peaks. */
 static int
 find_unused(const maker *m)
@@ -117,11 +133,9 @@ find_unused(const maker *m)
     uint64_t reserved = verdict->peak.reserved;
     uint64_t unused = reserved - verdict->peak.active;
     uint64_t split = 0;
-    if (ml_oom_last(m->analysis->recording, m->analysis->device) >= 0) {
-        if (verdict->fit.fragmented) {
-            add_finding(verdict, ML_FINDING_FRAGMENTED, unused, reserved);
-        }
-        return 0;
+    int64_t last = ml_oom_last(m->analysis->recording, m->analysis->device);
+    if (last >= 0) {
+        return verdict->fit.fragmented ? find_fragmented(m, last) : 0;
     }
     if (verdict->advices != NULL) {
         const ml_trial_result *before = &verdict->advices->before;

@@ -289,7 +289,7 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
     [ML_ADVICE_GROWN] = {"Allocate the tensor once, at its final size",
                          "out[a:b] = part"},
     [ML_ADVICE_OPTIMIZER_TEMPORARIES] = {"Use the fused optimizer",
-                                         "AdamW(parameters, fused=True)"},
+                                         "OPTIMIZER(parameters, "},
     [ML_ADVICE_DATA_KEPT] = {"Keep the data on the host",
                              "rows.to('cuda', non_blocking=True)"},
     [ML_ADVICE_EVALUATION_BATCH] = {"Evaluate in smaller batches",
@@ -364,6 +364,14 @@ is_of_variable(const ml_advice *advice)
     return advice->kind == ML_ADVICE_LATE_FREES && advice->name != 0;
 }
 
+static const char *
+action_of(const ml_advice *advice)
+{
+    bool one_by_one = advice->kind == ML_ADVICE_OPTIMIZER_TEMPORARIES &&
+                      strcmp(advice->conf, "foreach=False") == 0;
+    return one_by_one ? "Update one parameter at a time" : actions[advice->kind][0];
+}
+
 void
 ml_verdict_change(ml_buffer *out, const ml_verdict_words *words, size_t index)
 {
@@ -375,7 +383,7 @@ ml_verdict_change(ml_buffer *out, const ml_verdict_words *words, size_t index)
         ml_markup(out, " before it is set again");
     }
     else {
-        ml_markup(out, actions[advice->kind][0]);
+        ml_markup(out, action_of(advice));
     }
     const char *module = advice->module != NULL ? advice->module : "";
     /* "*": of several modules, which have no name in common. */
@@ -407,6 +415,10 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
     }
     else if (advice->kind == ML_ADVICE_WORKSPACES) {
         ml_markup(out, advice->conf);
+    }
+    else if (advice->kind == ML_ADVICE_OPTIMIZER_TEMPORARIES) {
+        ml_markup(out, advice->conf);
+        ml_markup(out, ")");
     }
     else if (advice->kind == ML_ADVICE_EVALUATION_BATCH) {
         ml_markup_unsigned(out, advice->count);

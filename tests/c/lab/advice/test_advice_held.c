@@ -61,6 +61,125 @@ test_a_holder_that_is_no_variable(void)
     end();
 }
 
+/* Each of eight steps leaves 20 MiB in a list, which goes right after the last step, from its end:
+ * a variable holds that of the last step longer. */
+static void
+test_a_list_that_goes_after_the_last_step(void)
+{
+    begin();
+    uint32_t stack = in_module(8);
+    uint64_t kept[8];
+    for (uint64_t step = 0; step < 8; step++) {
+        kept[step] = take(20, stack, 2 * step + 2);
+        give(take(8, stack, 2 * step + 3), 8, 0, NEVER_USED);
+        note(ML_NOTE_STEP, "", step, 0);
+    }
+    for (size_t i = 7; i > 0; i--) {
+        give(kept[i - 1], 20, 0, NEVER_USED);
+    }
+    give(kept[7], 20, 0, NEVER_USED);
+    const ml_advice *advice = find(ML_ADVICE_STEPS_KEPT);
+    CHECK(advice != NULL && !advice->exact);
+    CHECK_UINT(advice->blocks, 7);
+    CHECK_UINT(advices->before.peak.allocated - advice->alone.peak.allocated,
+               7 * 20 * MIB);
+    end();
+}
+
+/* Three lines of a module make 20, 30 and 40 MiB that no pass frees, and something else 50, before
+ * they go one after the other; APART: not the last of them, which another block precedes.
+ * TRAINED: the same lines once had a pass. */
+static void
+leave_a_graph(bool apart, bool trained)
+{
+    begin();
+    take(1, line(2), 1);
+    uint32_t stacks[3] = {in_module(8), in_module(9), in_module(10)};
+    uint64_t node = 2;
+    if (trained) {
+        uint64_t first = take(20, stacks[0], node++);
+        take(1, stacks[1], node++);
+        give(take_back(2, 1, "MulBackward0"), 2, ML_EVENT_BACKWARD, NEVER_USED);
+        give(first, 20, ML_EVENT_BACKWARD, NEVER_USED);
+    }
+    uint64_t first = take(20, stacks[0], node);
+    uint64_t second = take(30, stacks[1], node + 1);
+    uint64_t third = take(40, stacks[2], node + 2);
+    /* No node of the graph. */
+    give(take(50, line(12), node + 2), 50, 0, NEVER_USED);
+    give(second, 30, 0, NEVER_USED);
+    give(first, 20, 0, NEVER_USED);
+    if (apart) {
+        take(1, line(13), node + 2);
+    }
+    give(third, 40, 0, NEVER_USED);
+}
+
+static uint64_t
+saved_by(const ml_advice *advice)
+{
+    return advice == NULL
+               ? 0
+               : advices->before.peak.allocated - advice->alone.peak.allocated;
+}
+
+/* Of what goes at once the last was the program's own, and a graph held the others. */
+static void
+test_a_graph_without_last_uses(void)
+{
+    leave_a_graph(false, false);
+    const ml_advice *advice = find(ML_ADVICE_GRAPH_UNUSED);
+    CHECK(advice != NULL && !advice->exact);
+    CHECK_UINT(saved_by(advice), 50 * MIB);
+    CHECK_INT(line_of(advice), 10);
+    end();
+    leave_a_graph(true, false);
+    CHECK_UINT(saved_by(find(ML_ADVICE_GRAPH_UNUSED)), 30 * MIB);
+    end();
+}
+
+/* Without a graph the training could not be: something holds the one of a step. */
+static void
+test_a_graph_of_the_training(void)
+{
+    leave_a_graph(false, true);
+    CHECK(find(ML_ADVICE_GRAPH_UNUSED) == NULL);
+    CHECK_UINT(saved_by(find(ML_ADVICE_LATE_FREES)), 50 * MIB);
+    end();
+}
+
+/* A pass runs the nodes of three lines and frees nothing of theirs; OLDEST_FIRST: they go as the
+ * variables of a function do. */
+static void
+retain_a_graph(bool oldest_first)
+{
+    begin();
+    take(1, line(2), 1);
+    uint64_t first = take(20, in_module(8), 2);
+    uint64_t second = take(30, in_module(9), 3);
+    uint64_t third = take(40, in_module(10), 4);
+    give(take_back(2, 3, "MulBackward0"), 2, ML_EVENT_BACKWARD, NEVER_USED);
+    give(take_back(2, 1, "MulBackward0"), 2, ML_EVENT_BACKWARD, NEVER_USED);
+    give(take(50, line(12), 4), 50, 0, NEVER_USED);
+    give(oldest_first ? first : second, oldest_first ? 20 : 30, 0, NEVER_USED);
+    give(oldest_first ? second : first, oldest_first ? 30 : 20, 0, NEVER_USED);
+    give(third, 40, 0, NEVER_USED);
+}
+
+static void
+test_a_retained_graph_without_last_uses(void)
+{
+    retain_a_graph(false);
+    const ml_advice *advice = find(ML_ADVICE_GRAPH_RETAINED);
+    CHECK(advice != NULL && !advice->exact);
+    /* In the pass 20, 30, 40 and 3 are there; behind it without the two first 91 are the most. */
+    CHECK_UINT(saved_by(advice), (141 - 93) * MIB);
+    end();
+    retain_a_graph(true);
+    CHECK(find(ML_ADVICE_GRAPH_RETAINED) == NULL);
+    end();
+}
+
 /* A value of a loss, which one line makes. */
 static uint64_t
 take_loss(uint32_t stack, uint64_t next)
@@ -166,6 +285,12 @@ test_allocations_can_fail(void)
     sum_losses(true, APART);
     check_that_allocations_can_fail();
     sample_end(&s);
+    leave_a_graph(false, true);
+    check_that_allocations_can_fail();
+    sample_end(&s);
+    retain_a_graph(false);
+    check_that_allocations_can_fail();
+    sample_end(&s);
 }
 
 int
@@ -173,6 +298,10 @@ main(void)
 {
     RUN(test_a_variable_until_it_is_set_again);
     RUN(test_a_holder_that_is_no_variable);
+    RUN(test_a_list_that_goes_after_the_last_step);
+    RUN(test_a_graph_without_last_uses);
+    RUN(test_a_graph_of_the_training);
+    RUN(test_a_retained_graph_without_last_uses);
     RUN(test_losses_that_are_summed);
     RUN(test_slices_of_one_input);
     RUN(test_calls_that_depend_on_each_other);

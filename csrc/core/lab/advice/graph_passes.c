@@ -1,0 +1,267 @@
+/* Which backward passes ran which autograd nodes.  See graph_passes.h. */
+#include "lab/advice/graph_passes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define THREADS (UINT16_MAX + 1)
+
+static bool
+is_backward(const ml_event *event)
+{
+    return (event->flags & ML_EVENT_BACKWARD) != 0;
+}
+
+static int
+follow_pass(ml_graph_passes *f, size_t event, const ml_event *at)
+{
+    ml_graph_thread *thread = &f->threads[at->autograd_thread];
+    if (thread->open == 0) {
+        void *passes = f->passes;
+        if (ml_grow(&passes, &f->pass_capacity, f->pass_count + 1,
+                    sizeof(ml_graph_pass)) < 0) {
+            return ML_ENOMEM;
+        }
+        f->passes = passes;
+        f->passes[f->pass_count] =
+            (ml_graph_pass){.first = event,
+                            .lowest = UINT64_MAX,
+                            .highest = thread->next - (thread->next != 0),
+                            .thread = at->autograd_thread};
+        thread->open = ++f->pass_count;
+    }
+    ml_graph_pass *now = &f->passes[thread->open - 1];
+    now->end = event + 1;
+    if (at->sequence < now->lowest) {
+        now->lowest = at->sequence;
+    }
+    uint32_t demand = f->it->workload->of_event[event];
+    if (at->action == ML_ACTION_FREE_REQUESTED && demand != 0) {
+        now->freed +=
+            ml_explained_of(f->it, demand - 1)->cause.phase == ML_PHASE_FORWARD;
+    }
+    return 0;
+}
+
+static int
+find_passes(ml_graph_passes *f)
+{
+    const ml_device_trace *trace = f->it->trace;
+    int error = 0;
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(sequence) | ML_EVENT_BIT(autograd_thread) |
+                             ML_EVENT_BIT(flags) | ML_EVENT_BIT(action));
+    for (size_t i = 0; error == 0 && i < trace->event_count; i++) {
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
+        if (event->autograd_thread == 0) {
+            continue;
+        }
+        ml_graph_thread *thread = &f->threads[event->autograd_thread];
+        if (is_backward(event)) {
+            error = follow_pass(f, i, event);
+        }
+        else if (event->action == ML_ACTION_ALLOC) {
+            thread->first = thread->first == 0 ? event->sequence : thread->first;
+            thread->next = event->sequence;
+            thread->open = 0;
+        }
+    }
+    return error;
+}
+
+/* The call of a pass is the line that made its first gradient. */
+static void
+name_passes(ml_graph_passes *f)
+{
+    size_t at = 0;
+    for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
+        if (!ml_explained_of(f->it, i)->cause.seed) {
+            continue;
+        }
+        size_t born = f->it->workload->demands[i].born;
+        while (at < f->pass_count && f->passes[at].first < born) {
+            at++;
+        }
+        if (at < f->pass_count && f->passes[at].frame == 0) {
+            f->passes[at].frame = ml_explained_of(f->it, i)->cause.frame;
+        }
+    }
+}
+
+static int
+compare_passes(const void *a, const void *b)
+{
+    const ml_graph_pass *x = a;
+    const ml_graph_pass *y = b;
+    if (x->thread != y->thread) {
+        return x->thread < y->thread ? -1 : 1;
+    }
+    if (x->highest != y->highest) {
+        return x->highest < y->highest ? -1 : 1;
+    }
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+const ml_graph_pass *
+ml_graph_pass_of(const ml_graph_passes *f, uint16_t thread, uint64_t number)
+{
+    size_t low;
+    ML_SEARCH(low, f->pass_count,
+              f->passes[low].thread < thread ||
+                  (f->passes[low].thread == thread && f->passes[low].highest < number));
+    const ml_graph_pass *at = &f->passes[low];
+    bool ran = low < f->pass_count && at->thread == thread && at->lowest <= number;
+    return ran ? at : NULL;
+}
+
+const ml_graph_pass *
+ml_graph_pass_at(const ml_graph_passes *f, size_t event)
+{
+    size_t low;
+    ML_SEARCH(low, f->pass_count, f->by_event[low].first < event);
+    return low != 0 && event <= f->by_event[low - 1].end ? &f->by_event[low - 1] : NULL;
+}
+
+size_t
+ml_graph_passes_before(const ml_graph_passes *f, size_t event)
+{
+    size_t count;
+    ML_SEARCH(count, f->pass_count, f->by_event[count].first < event);
+    return count;
+}
+
+uint32_t
+ml_graph_calling_line(const ml_advice_case *it, size_t demand)
+{
+    const ml_stack_facts *facts = ml_causes_facts(it->causes);
+    uint32_t module = facts->of[it->workload->demands[demand].stack].outer_module;
+    uint32_t caller = module != 0 ? facts->callers[module] : 0;
+    return caller != 0 ? caller : ml_explained_of(it, demand)->cause.frame;
+}
+
+/* Of a thread, in the walk back over the demands. */
+typedef struct run {
+    size_t begins;   /* birth of the demand behind; ML_NO_EVENT: none */
+    size_t ends;     /* of the run of demands of MODULE */
+    uint32_t module; /* string: the outermost; 0: none */
+} run;
+
+/* A run of demands of one outermost module ends where the next run begins. */
+size_t *
+ml_graph_calls_end(const ml_graph_passes *f)
+{
+    const ml_workload *workload = f->it->workload;
+    const ml_events *events = &f->it->trace->events;
+    const ml_stack_facts *facts = ml_causes_facts(f->it->causes);
+    size_t *ends = ml_alloc_zeroed(workload->count + 1, sizeof(size_t));
+    run *threads = ml_alloc_zeroed(THREADS, sizeof(run));
+    for (size_t i = 0; i < THREADS && threads != NULL; i++) {
+        threads[i].begins = threads[i].ends = ML_NO_EVENT;
+    }
+    for (size_t i = workload->count;
+         i > workload->before_count && ends != NULL && threads != NULL; i--) {
+        const ml_demand *demand = &workload->demands[i - 1];
+        run *now = &threads[ml_events_autograd_thread(events, demand->born)];
+        if ((ml_events_flags(events, demand->born) & ML_EVENT_BACKWARD) != 0) {
+            continue;
+        }
+        uint32_t module = facts->of[demand->stack].outer_module;
+        if (module != now->module) {
+            now->module = module;
+            now->ends = now->begins;
+        }
+        ends[i - 1] = now->ends;
+        now->begins = demand->born;
+    }
+    if (threads == NULL) {
+        ml_free(ends);
+        ends = NULL;
+    }
+    ml_free(threads);
+    return ends;
+}
+
+/* Marks the stacks whose nodes a pass ran. */
+static void
+find_trained(ml_graph_passes *f)
+{
+    const ml_events *events = &f->it->trace->events;
+    for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
+        const ml_demand *demand = &f->it->workload->demands[i];
+        if (ml_explained_of(f->it, i)->cause.phase != ML_PHASE_FORWARD ||
+            f->trained[demand->stack]) {
+            continue;
+        }
+        uint16_t thread = ml_events_autograd_thread(events, demand->born);
+        uint64_t sequence = ml_events_sequence(events, demand->born);
+        f->trained[demand->stack] = thread != 0 &&
+                                    sequence > f->threads[thread].first &&
+                                    ml_graph_pass_of(f, thread, sequence - 1) != NULL;
+    }
+}
+
+int
+ml_graph_passes_find(ml_graph_passes *f, const ml_advice_case *it)
+{
+    *f = (ml_graph_passes){.it = it};
+    f->threads = ml_alloc_zeroed(THREADS, sizeof(ml_graph_thread));
+    int error = f->threads == NULL ? ML_ENOMEM : find_passes(f);
+    if (error == 0) {
+        f->by_event = ml_alloc_zeroed(f->pass_count + 1, sizeof(ml_graph_pass));
+        f->trained = ml_alloc_zeroed(it->recording->stack_count + 1, sizeof(bool));
+        error = f->by_event == NULL || f->trained == NULL ? ML_ENOMEM : 0;
+    }
+    if (error == 0) {
+        name_passes(f);
+        if (f->pass_count != 0) {
+            memcpy(f->by_event, f->passes, f->pass_count * sizeof(ml_graph_pass));
+            qsort(f->passes, f->pass_count, sizeof(ml_graph_pass), compare_passes);
+        }
+        find_trained(f);
+    }
+    return error;
+}
+
+void
+ml_graph_passes_fini(ml_graph_passes *f)
+{
+    ml_free(f->passes);
+    ml_free(f->by_event);
+    ml_free(f->threads);
+    ml_free(f->trained);
+}
+
+int
+ml_graph_propose(const ml_graph_passes *f, const ml_graph_held *held, ml_proposals *out,
+                 ml_graph_proposed *to)
+{
+    const ml_demand *of = &f->it->workload->demands[held->demand];
+    size_t *at = &to->at[held->kind];
+    if (*at == 0) {
+        if (ml_proposals_add(out, held->kind) == NULL) {
+            return ML_ENOMEM;
+        }
+        *at = out->count;
+        out->list[*at - 1].exact =
+            !f->it->trace->uses_sampled && of->last_used != ML_NO_EVENT;
+    }
+    ml_advice *advice = &out->list[*at - 1];
+    if (held->frame != 0 && of->block_bytes > to->largest[held->kind]) {
+        to->largest[held->kind] = of->block_bytes;
+        advice->frame = held->frame;
+    }
+    advice->count++;
+    int error = 0;
+    if (ml_demand_at_peak(f->it, held->demand)) {
+        advice->bytes += of->block_bytes;
+        advice->blocks++;
+        error =
+            ml_advice_add_module(advice, f->it->recording,
+                                 ml_explained_of(f->it, held->demand)->cause.module);
+    }
+    ml_edit edit = {.kind = ML_EDIT_FREE, .demand = held->demand, .until = held->until};
+    return error < 0 ? error : ml_advice_edit(advice, edit);
+}
