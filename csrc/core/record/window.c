@@ -147,10 +147,7 @@ ml_window_tag(ml_window *window, int device, uint64_t addr, const ml_owner *owne
     }
     pthread_mutex_unlock(&window->tags_lock);
     if (window->journal != NULL) {
-        const ml_stacks *stacks = ml_recorder_stacks();
-        ml_journal_tag(&window->feed->port, window->journal, device, &tag,
-                       ml_stacks_text(stacks, tag.module),
-                       ml_stacks_text(stacks, tag.name));
+        ml_journal_tag(&window->feed->port, window->journal, device, &tag);
     }
     return result < 0 ? ml_recorder_fail(result, "%s", ml_strerror(result)) : 0;
 }

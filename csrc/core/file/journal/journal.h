@@ -130,10 +130,9 @@ void ml_journal_port_record(ml_journal_port *port, unsigned lane, const ml_event
  * without room are counted.
  *
  * Writes TAG to JOURNAL, if attached to PORT.  TAG's position is not used: the place is
- * now.  MODULE and NAME are the names; of TAG's own only whether they are lost
- * counts. */
+ * now. */
 void ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
-                    const ml_tag *tag, ml_slice module, ml_slice name);
+                    const ml_tag *tag);
 /* The recording ends, with JOURNAL attached: the live block at ADDR was last used after
  * EVENTS of DEVICE since its lane was begun.  Waits for room, as a start does. */
 void ml_journal_use(ml_journal *journal, int device, uint64_t addr, uint64_t events);

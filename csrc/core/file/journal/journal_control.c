@@ -257,16 +257,9 @@ is_attached(const ml_journal_port *port, const ml_journal *journal)
 
 /* The tag's position is read last: a claimed block existed by then. */
 static void
-append_tag(ml_journal *journal, int device, const ml_tag *tag, ml_slice module,
-           ml_slice name)
+append_tag(ml_journal *journal, int device, const ml_tag *tag, uint64_t owner)
 {
     const ml_journal_lane *lane = &journal->lanes[device];
-    uint64_t owner = ml_hash_bytes(name.bytes, name.length) ^
-                     ml_hash_u64(tag->category + 1u) ^
-                     3 * ml_hash_bytes(module.bytes, module.length);
-    if (ml_marks_knows(&lane->marks, tag->addr, owner)) {
-        return;
-    }
     bool claimed = ml_marks_claim(&lane->marks, tag->addr);
     const ml_source *source = journal->source;
     uint64_t place =
@@ -274,6 +267,8 @@ append_tag(ml_journal *journal, int device, const ml_tag *tag, ml_slice module,
     unsigned lost = (tag->name == ML_STACK_LOST ? ML_MLAB_NAME_LOST : 0) |
                     (tag->module == ML_STACK_LOST ? ML_MLAB_MODULE_LOST : 0);
     uint8_t head[2] = {(uint8_t)(tag->category | lost), (uint8_t)device};
+    ml_slice module = ml_stacks_text(journal->stacks, tag->module);
+    ml_slice name = ml_stacks_text(journal->stacks, tag->name);
     message record;
     record.length = 0;
     record.cut = false;
@@ -288,14 +283,19 @@ append_tag(ml_journal *journal, int device, const ml_tag *tag, ml_slice module,
     }
 }
 
+/* Each optimizer's step tells all its tensors again: what the file has is left out before
+ * their names, which are in no cache by then, are read. */
 void
 ml_journal_tag(ml_journal_port *port, ml_journal *journal, int device,
-               const ml_tag *tag, ml_slice module, ml_slice name)
+               const ml_tag *tag)
 {
+    uint64_t owner = ml_hash_u64(((uint64_t)tag->module << 32 | tag->name) ^
+                                 ml_hash_u64(tag->category + 1u));
     pthread_mutex_lock(&port->control);
-    if (is_attached(port, journal) && atomic_load(&journal->lanes[device].begun)) {
+    if (is_attached(port, journal) && atomic_load(&journal->lanes[device].begun) &&
+        !ml_marks_knows(&journal->lanes[device].marks, tag->addr, owner)) {
         append_anchor(journal);
-        append_tag(journal, device, tag, module, name);
+        append_tag(journal, device, tag, owner);
     }
     pthread_mutex_unlock(&port->control);
 }
