@@ -24,6 +24,8 @@ _ROWS = 10
 _LEAST_OF_TWO = 8
 _KINDS_IN_LINE = 3
 _OTHERS = 2
+# A forward without a graph that makes so many is known to be an evaluation (stages.h).
+_RUN_BLOCKS = 4
 _NOT_KNOWN = ("unknown", "before recording")
 
 _size = wording.size
@@ -119,6 +121,29 @@ def _table(of, groups, whole):
     return Table(("bytes", "share", of), cells, counts, whole, names=of == "module")
 
 
+def _unguarded(device):
+    """What to try where most of the peak is temporary in a forward that makes a graph: what
+    the graph alone keeps can only be told with the last uses."""
+    peak = device.verdict["peak"]
+    allocated = peak["allocated_bytes"]
+    told = any(item["kind"] == "graph_unused" for item in device.verdict["changes"])
+    # An estimate does not know an evaluation from a forward.
+    guessed = 2 * device.answer["inexact_category_bytes"] > allocated
+    if peak["stage"] != "forward" or told or guessed or device.failed:
+        return
+    lines = [
+        line
+        for line in device.answer["by_line"]
+        if line["phase"] == "forward" and "temporary" in line["by_category"]
+    ]
+    count = sum(line["by_category"]["temporary"] for line in lines)
+    if 2 * count >= allocated and sum(line["blocks"] for line in lines) >= _RUN_BLOCKS:
+        yield Said(
+            f"{wording.share(count, allocated).strip()} is temporary in a forward pass. If no "
+            "backward pass follows it, as in an evaluation: with torch.no_grad()."
+        )
+
+
 def _judged(device, changes):
     sentences = _verdict.sentences(device.verdict)
     if sentences:
@@ -126,6 +151,7 @@ def _judged(device, changes):
         yield from map(Said, sentences[1:])
     fit = device.verdict["make_fit"]
     yield from map(Said, _verdict.fits(device.verdict))
+    yield from _unguarded(device)
     lines = []
     for number, (first, second) in enumerate(_verdict.changes(device.verdict)[:changes], 1):
         # Code is to be pasted: whole, and in one line where that has room for it.

@@ -74,21 +74,20 @@ def test_a_peak_in_an_evaluation(run, tmp_path):
     assert above["bytes"] >= 4 * 64 * MIB
 
 
-def test_an_evaluation_that_makes_a_graph(run):
-    """If each result replaced the one before, the graph alone would keep two of four."""
-    text = screen_of(run(EVALUATES.replace("with torch.no_grad():", "if True:")))
-    said = re.search(r"1. Run the evaluation without a graph in Linear: saves at most (\S+) GiB allocated, .*"
-                     r"\n     program.py:\d+: with torch.no_grad\(\):", text.replace("\n      ", " "))  # fmt: skip
-    assert said and float(said[1]) == 1.0, text
-
-
-def test_an_evaluation_that_makes_a_graph_of_other_sizes(run):
-    """4 of the 5 blocks of 380 to 512 MiB are the model's results, each of another size."""
-    program = EVALUATES.replace("(a)", "(a[:60000])").replace("(b)", "(b[:55000])")
-    program = program.replace("(c)", "(c[:50000])")
+@pytest.mark.parametrize("sizes", ["the same", "others"])
+def test_an_evaluation_that_may_make_a_graph(run, sizes):
+    """4 of the 5 blocks of 380 to 512 MiB are the model's results. Its variables hold them, too:
+    no advice, as without a graph the peak is the same."""
+    program = EVALUATES
+    if sizes == "others":
+        program = program.replace("(a)", "(a[:60000])").replace("(b)", "(b[:55000])")
+        program = program.replace("(c)", "(c[:50000])")
     text = screen_of(run(program.replace("with torch.no_grad():", "if True:")))
     assert "in a forward pass, at program.py:" in text
-    assert "1. Run the evaluation without a graph in Linear: saves at most " in text
+    said = re.search(r"(\d\d\.\d) % is temporary in a forward pass. If no backward pass follows "
+                     r"it, as in an evaluation: with torch.no_grad\(\).", text.replace("\n     ", ""))  # fmt: skip
+    assert said and 75 < float(said[1]) < 80, text
+    assert "1. Run the evaluation" not in text
     # Its program guards it.
     assert "torch.no_grad" not in screen_of(run(EVALUATES))
 
