@@ -83,12 +83,18 @@ typedef struct ml_tensor_part {
 typedef int (*ml_tensor_visitor)(void *context, const ml_tensor_part *part);
 
 /* For TENSOR, a PyObject * that must be a torch.Tensor, with the GIL held. */
+#define ML_FETCHED 32
+
 typedef struct ml_tensors {
     uint32_t size;    /* of this struct, bytes */
     uint32_t version; /* ML_ABI_VERSION */
     /* 1; or 0 without a storage (no gradient; meta, fake and sparse tensors). */
     int (*storage)(const void *tensor, ml_tensor *out);
     int (*gradient)(const void *tensor, ml_tensor *out);
+    /* What the above read of COUNT tensors, ML_FETCHED at most, comes into the cache:
+     * they are where a training step has not been since the last one, and one after the
+     * other each would be waited for. */
+    void (*fetch)(const void *const *tensors, size_t count, int gradients);
     /* Every part of TENSOR, its gradient's last.  The caller queries a wrapper's
      * attributes.  Returns VISIT's non-zero result, else 0; a tensor that raises has no
      * parts. */

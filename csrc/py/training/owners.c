@@ -80,6 +80,39 @@ tag_module(ml_tagging *to, PyObject *object)
     Py_XDECREF(buffers);
 }
 
+/* Before the next entries of STATE are tagged. */
+static void
+fetch_states(const ml_tagging *to, PyObject *state, Py_ssize_t position)
+{
+    PyObject *parameters[ML_FETCHED], *entries[ML_FETCHED], *values[ML_FETCHED];
+    PyObject *name;
+    size_t count = 0, found = 0;
+    while (count < ML_FETCHED &&
+           PyDict_Next(state, &position, &parameters[count], &entries[count])) {
+        __builtin_prefetch(entries[count++]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (PyDict_Check(entries[i])) {
+            const char *keys = (const char *)((PyDictObject *)entries[i])->ma_keys;
+            __builtin_prefetch(keys);
+            __builtin_prefetch(keys + 64);
+        }
+    }
+    ml_paths_fetch(to->paths, parameters, count);
+    ml_tag_fetch(to, parameters, count, false);
+    for (size_t i = 0; i < count; i++) {
+        Py_ssize_t at = 0;
+        while (PyDict_Check(entries[i]) &&
+               PyDict_Next(entries[i], &at, &name, &values[found])) {
+            if (++found == ML_FETCHED) {
+                ml_tag_fetch(to, values, found, false);
+                found = 0;
+            }
+        }
+    }
+    ml_tag_fetch(to, values, found, false);
+}
+
 /* state: {parameter: {name: tensor}} */
 static void
 tag_state(ml_tagging *to, PyObject *optimizer)
@@ -87,7 +120,13 @@ tag_state(ml_tagging *to, PyObject *optimizer)
     PyObject *state = ml_own_dict(optimizer, "state");
     Py_ssize_t position = 0;
     PyObject *parameter, *entries;
-    while (state != NULL && PyDict_Next(state, &position, &parameter, &entries)) {
+    for (size_t i = 0; state != NULL; i++) {
+        if (i % ML_FETCHED == 0) {
+            fetch_states(to, state, position);
+        }
+        if (!PyDict_Next(state, &position, &parameter, &entries)) {
+            break;
+        }
         Py_ssize_t at = 0;
         PyObject *name, *value;
         ml_path path;
@@ -102,6 +141,15 @@ tag_state(ml_tagging *to, PyObject *optimizer)
         }
     }
     Py_XDECREF(state);
+}
+
+/* Before the next PARAMETERS are visited; LEFT are there. */
+static void
+fetch_parameters(const ml_tagging *to, PyObject *const *parameters, size_t left)
+{
+    size_t count = left < ML_FETCHED ? left : ML_FETCHED;
+    ml_paths_fetch(to->paths, parameters, count);
+    ml_tag_fetch(to, parameters, count, true);
 }
 
 /* param_groups: [{"params": [tensor, ...]}, ...]: also parameters that no module holds. */
@@ -119,6 +167,10 @@ visit_groups(ml_tagging *to, PyObject *optimizer,
         for (Py_ssize_t k = 0;
              params != NULL && PyList_Check(params) && k < PyList_GET_SIZE(params);
              k++) {
+            if (k % ML_FETCHED == 0) {
+                fetch_parameters(to, PySequence_Fast_ITEMS(params) + k,
+                                 (size_t)(PyList_GET_SIZE(params) - k));
+            }
             visit(to, PyList_GET_ITEM(params, k));
         }
     }

@@ -218,6 +218,18 @@ ml_paths_find(const ml_paths *paths, PyObject *tensor, ml_path *out)
     return true;
 }
 
+void
+ml_paths_fetch(const ml_paths *paths, PyObject *const *tensors, size_t count)
+{
+    for (size_t i = 0; paths != NULL && i < count; i++) {
+        __builtin_prefetch(
+            &paths->entries[ml_hash_u64((uintptr_t)tensors[i]) & paths->mask]);
+    }
+    for (size_t i = 0; paths != NULL && i < count; i++) {
+        __builtin_prefetch(slot_of(paths, tensors[i])->mark);
+    }
+}
+
 /* "weight.exp_avg", or as much of it as exists. */
 static uint32_t
 join(uint32_t name, PyObject *key)

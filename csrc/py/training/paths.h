@@ -31,6 +31,8 @@ void ml_paths_add(ml_paths *paths, PyObject *tensor, uint32_t module, PyObject *
 void ml_paths_end(ml_state *state, ml_paths *paths, bool done);
 void ml_paths_free(ml_paths *paths); /* takes NULL */
 
+/* Brings into the cache what is read to find COUNT of TENSORS.  PATHS may be NULL. */
+void ml_paths_fetch(const ml_paths *paths, PyObject *const *tensors, size_t count);
 /* False, with an empty path, if TENSOR is unknown.  PATHS may be NULL. */
 bool ml_paths_find(const ml_paths *paths, PyObject *tensor, ml_path *out);
 /* The string id of "weight.exp_avg", for the tensor at PATH. */

@@ -74,6 +74,23 @@ tag_wrapped(ml_tagging *to, PyObject *wrapper, const ml_owner *owner, int depth)
 }
 
 void
+ml_tag_fetch(const ml_tagging *to, PyObject *const *objects, size_t count,
+             bool gradients)
+{
+    const void *tensors[ML_FETCHED];
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        __builtin_prefetch(objects[i]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (ml_is_instance(objects[i], to->tensor_type)) {
+            tensors[found++] = objects[i];
+        }
+    }
+    to->tensors->fetch(tensors, found, gradients);
+}
+
+void
 ml_tag_tensor(ml_tagging *to, PyObject *tensor, const ml_owner *owner)
 {
     if (ml_is_instance(tensor, to->tensor_type)) {

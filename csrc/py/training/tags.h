@@ -32,6 +32,10 @@ ml_is_instance(PyObject *object, PyObject *type)
 
 /* No Python code runs in these, so dicts cannot change during iteration. */
 
+/* Before COUNT of OBJECTS are tagged, ML_FETCHED at most: brings into the cache what is read
+ * of them, and of their GRADIENTS. */
+void ml_tag_fetch(const ml_tagging *to, PyObject *const *objects, size_t count,
+                  bool gradients);
 /* If TENSOR is no tensor, does nothing; likewise below. */
 void ml_tag_tensor(ml_tagging *to, PyObject *tensor, const ml_owner *owner);
 void ml_tag_buffer(ml_tagging *to, PyObject *buffer);

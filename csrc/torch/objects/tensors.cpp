@@ -12,6 +12,7 @@
 #include "bridge.h"
 #include "objects/graph.h"
 #include "objects/objects.h"
+#include "objects/tensor_fields.h"
 
 namespace {
 
@@ -57,6 +58,50 @@ gradient_of(const void *object, ml_tensor *out) noexcept
     }
     catch (...) {
         return 0;
+    }
+}
+
+/* ---- Cache misses ---- */
+
+/* Of each object what its fields above are in: a heap's blocks begin within a line. */
+void
+fetch(const void *object)
+{
+    __builtin_prefetch(object);
+    __builtin_prefetch(static_cast<const char *>(object) + 63);
+}
+
+void
+fetch_storages(c10::TensorImpl *const *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        fetch(ml_tensor_fields::storage(*tensors[i]).unsafeGetStorageImpl());
+    }
+}
+
+void
+fetch_all(const void *const *objects, size_t count, int gradients) noexcept
+{
+    c10::TensorImpl *tensors[ML_FETCHED];
+    try {
+        for (size_t i = 0; i < count; i++) {
+            tensors[i] = ml_tensor_of(objects[i]).unsafeGetTensorImpl();
+            fetch(tensors[i]);
+        }
+        for (size_t i = 0; gradients != 0 && i < count; i++) {
+            fetch(tensors[i]->autograd_meta());
+        }
+        fetch_storages(tensors, count);
+        for (size_t i = 0; gradients != 0 && i < count; i++) {
+            tensors[i] = tensors[i]->grad().unsafeGetTensorImpl();
+            fetch(tensors[i]);
+        }
+        if (gradients != 0) {
+            fetch_storages(tensors, count);
+        }
+    }
+    catch (...) {
+        /* Who asks for one waits for it. */
     }
 }
 
@@ -285,7 +330,7 @@ release_mark(void *mark) noexcept
 }
 
 const ml_tensors tensors_table = {
-    sizeof(ml_tensors), ML_ABI_VERSION, storage_of,  gradient_of,
+    sizeof(ml_tensors), ML_ABI_VERSION, storage_of,  gradient_of,  fetch_all,
     parts_of,           mark_of,        marked_with, release_mark,
 };
 
