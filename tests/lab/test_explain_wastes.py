@@ -51,6 +51,8 @@ WITHOUT_USES = {
     "hooks_keep": "steps_kept",
     "validation_losses": "graph_unused",
 }
+# Of these an input goes with the graph; last uses tell it by itself.
+INPUT_GOES = {"error_kept", "validation_losses"}
 # What is said of the mended program, too, where something else is wasted.
 ANY_PROGRAM = {"late_frees", "settings"}
 TOLERANCE = 0.05
@@ -132,8 +134,7 @@ def test_an_optimizer_is_given_what_its_class_has(told, name, conf):
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", WITHOUT_USES)
 def test_is_named_without_last_uses(told, name):
-    """Each block then ends later than with them: less may be saved, never more, but for an input
-    that went with a graph, which is told of by itself where last uses are known."""
+    """Each block then ends later than with them: less may be saved, never more."""
     with_uses, without = told[name], told[f"{name} without uses"]
     assert not without["explained"]["uses_known"]
     place, item = find(name, without["explained"], WITHOUT_USES[name])
@@ -142,7 +143,7 @@ def test_is_named_without_last_uses(told, name):
     _, exact = find(name, with_uses["explained"])
     assert exact["exact"] == (not exact["at_most"])
     least, most = item["allocated_saving_bytes"], exact["allocated_saving_bytes"]
-    assert least <= most * (1 + TOLERANCE)
+    assert least <= (most * (1 + TOLERANCE) if name in INPUT_GOES else most)
     # Where steps end with the backward pass, what comes after it is of the next.
     assert real - item["bytes"] // item["blocks"] - real * TOLERANCE <= least
     assert item["at_most"] or least <= real * (1 + TOLERANCE)

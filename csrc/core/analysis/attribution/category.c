@@ -293,7 +293,7 @@ estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
     uint8_t signs = of[stack];
     ml_passes_during in = ml_passes_look(&c->passes, life);
     bool stays = life->requested == ML_NEVER || in.forwards;
-    bool lasts = ml_estimate_lasts(c->estimate, life->requested);
+    bool lasts = ml_workspaces_last(&c->workspaces, life->requested);
     bool outside = cause->phase == ML_PHASE_OTHER && stays;
     if (outside && signs & (ML_SIGN_PARAMETER | ML_SIGN_BUFFER)) {
         return signs & ML_SIGN_BUFFER ? ML_CATEGORY_BUFFER : ML_CATEGORY_PARAMETER;
@@ -301,8 +301,7 @@ estimate(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
     if (outside && signs & ML_SIGN_OPTIMIZER) {
         return ML_CATEGORY_OPTIMIZER_STATE;
     }
-    if (life->requested != ML_NEVER &&
-        of[ml_events_stack(events, life->requested - 1)] & ML_SIGN_CLEARS) {
+    if (ml_stack_signs_clear(ml_causes_signs(c->causes), events, life->requested)) {
         return ML_CATEGORY_GRADIENT;
     }
     if (lasts && in.passes > 1 &&

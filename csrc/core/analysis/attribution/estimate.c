@@ -19,7 +19,6 @@ struct ml_estimate {
     bool *inputs;     /* owned; by stack */
     uint8_t *earlier; /* owned; enum ml_category, of the blocks from before */
     size_t earlier_count;
-    uint32_t last; /* moment of the last allocation in a forward, pass or step */
 };
 
 typedef struct search {
@@ -89,7 +88,6 @@ find_inputs(search *s, size_t stacks)
             continue;
         }
         called = phase == ML_PHASE_FORWARD;
-        s->made->last = (uint32_t)i + 1;
     }
     ml_free(seen);
     return 0;
@@ -132,9 +130,8 @@ outlives(const search *s, size_t born, uint32_t requested)
 static bool
 is_cleared(const search *s, uint32_t requested)
 {
-    return requested != 0 && requested != ML_NEVER &&
-           signs_of(s, ml_events_stack(&s->trace->events, requested - 1)) &
-               ML_SIGN_CLEARS;
+    return ml_stack_signs_clear(ml_causes_signs(s->causes), &s->trace->events,
+                                requested);
 }
 
 static int
@@ -281,7 +278,8 @@ collect_candidates(search *s, candidate *found)
         const ml_earlier_block *block = &s->lifetimes->earlier[i];
         uint32_t requested = s->lifetimes->rows[i].requested;
         enum ml_category category = category_by_stack(s, block->stack);
-        if (category == ML_CATEGORY_BEFORE_RECORDING && requested <= s->made->last) {
+        if (category == ML_CATEGORY_BEFORE_RECORDING &&
+            !ml_workspaces_last(s->workspaces, requested)) {
             category = category_by_free(s, requested, block->size);
         }
         else if (category == ML_CATEGORY_BEFORE_RECORDING &&
@@ -433,12 +431,6 @@ ml_estimate_free(ml_estimate *estimate)
         ml_free(estimate->earlier);
         ml_free(estimate);
     }
-}
-
-bool
-ml_estimate_lasts(const ml_estimate *estimate, uint32_t requested)
-{
-    return requested > estimate->last;
 }
 
 bool

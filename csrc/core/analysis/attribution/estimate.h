@@ -36,9 +36,6 @@ void ml_estimate_free(ml_estimate *estimate); /* takes NULL */
 /* Whether blocks of SIZE requested bytes may be trained parameters. */
 bool ml_estimate_is_trained(const ml_estimate *estimate, uint64_t size);
 bool ml_estimate_is_input(const ml_estimate *estimate, uint32_t stack);
-/* Whether a block freed at REQUESTED, a moment or ML_NEVER, lasts to the end of all
- * forwards, passes and steps. */
-bool ml_estimate_lasts(const ml_estimate *estimate, uint32_t requested);
 /* The enum ml_category of block INDEX among those from before the first event;
  * BEFORE_RECORDING: none of these. */
 unsigned ml_estimate_earlier(const ml_estimate *estimate, uint64_t index);

@@ -9,6 +9,7 @@
 #define ML_STACK_SIGNS_H
 
 #include "analysis/attribution/stack_facts.h"
+#include "analysis/lifetimes/lifetimes.h"
 #include "recording/recording.h"
 
 enum ml_stack_sign {
@@ -32,5 +33,15 @@ void ml_stack_signs_fini(ml_stack_signs *signs);
 /* Sets BACKWARD, by event of TRACE: whether a backward pass made it. */
 void ml_stack_signs_find_passes(const ml_stack_signs *signs,
                                 const ml_device_trace *trace, bool *backward);
+
+/* Whether zero_grad() frees a block of EVENTS at REQUESTED, a moment or ML_NEVER; false if the
+ * recording needs no estimates. */
+static inline bool
+ml_stack_signs_clear(const ml_stack_signs *signs, const ml_events *events,
+                     uint32_t requested)
+{
+    return signs->of != NULL && requested != 0 && requested != ML_NEVER &&
+           (signs->of[ml_events_stack(events, requested - 1)] & ML_SIGN_CLEARS) != 0;
+}
 
 #endif

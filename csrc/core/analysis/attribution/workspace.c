@@ -3,15 +3,6 @@
 
 #include "analysis/attribution/node_types.h"
 
-/* Whether what frees a block at REQUESTED is an optimizer that clears its gradients. */
-static bool
-is_cleared(const ml_workspaces *of, uint32_t requested)
-{
-    const ml_events *events = &of->lifetimes->trace->events;
-    return requested != ML_NEVER && of->signs != NULL &&
-           (of->signs[ml_events_stack(events, requested - 1)] & ML_SIGN_CLEARS) != 0;
-}
-
 /* Whether nobody owns allocation INDEX, and it lasts. */
 static bool
 stays(const ml_workspaces *of, size_t index)
@@ -20,7 +11,7 @@ stays(const ml_workspaces *of, size_t index)
     const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, index)];
     uint32_t requested = ml_lifetime_last(lifetimes, row)->requested;
     return row->tag == ML_CATEGORY_COUNT && ml_workspaces_last(of, requested) &&
-           !is_cleared(of, requested);
+           !ml_stack_signs_clear(of->signs, &lifetimes->trace->events, requested);
 }
 
 /* Keeps what EVENT, allocation INDEX in PHASE, made, if it is the first of its kind.  0 or
@@ -178,7 +169,7 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
     *of = (ml_workspaces){.recording = recording,
                           .lifetimes = lifetimes,
                           .facts = ml_causes_facts(causes),
-                          .signs = ml_causes_signs(causes)->of,
+                          .signs = ml_causes_signs(causes),
                           .last = find_last(marks, trace->event_count)};
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &trace->events,

@@ -45,7 +45,7 @@ typedef struct ml_workspaces {
     const ml_recording *recording; /* borrowed */
     const ml_lifetimes *lifetimes; /* borrowed */
     const ml_stack_facts *facts;   /* borrowed */
-    const uint8_t *signs;          /* borrowed; by stack id; NULL: not known */
+    const ml_stack_signs *signs;   /* borrowed */
     uint32_t last; /* moment of the last allocation in a forward, pass or step */
     ml_kept_workspace *list; /* owned */
     size_t count;

@@ -55,15 +55,21 @@ is_backward(const micro_work *f, size_t event)
     return (ml_events_flags(&f->it->trace->events, event) & ML_EVENT_BACKWARD) != 0;
 }
 
+/* Whether a pass frees DEMAND, not after that of OF. */
+static bool
+is_freed_until(const micro_work *f, const span *of, size_t demand)
+{
+    size_t freed = demand_of(f, demand)->freed;
+    return freed != ML_NO_EVENT && is_backward(f, freed) &&
+           (of->end == f->it->workload->count || freed < demand_of(f, of->end)->born);
+}
+
 /* Whether the pass of OF frees DEMAND. */
 static bool
 is_saved(const micro_work *f, const span *of, size_t demand)
 {
-    size_t freed = demand_of(f, demand)->freed;
-    bool before =
-        of->end == f->it->workload->count || freed < demand_of(f, of->end)->born;
-    return freed != ML_NO_EVENT && freed > demand_of(f, of->back)->born && before &&
-           is_backward(f, freed);
+    return is_freed_until(f, of, demand) &&
+           demand_of(f, demand)->freed > demand_of(f, of->back)->born;
 }
 
 /* The first block that a module's call of OF saved; OF->back: none. */
@@ -218,10 +224,7 @@ static bool
 crosses(const micro_work *f, const span *of, size_t demand)
 {
     const ml_demand *is = demand_of(f, demand);
-    bool freed =
-        is->freed != ML_NO_EVENT && is_backward(f, is->freed) &&
-        (of->end == f->it->workload->count || is->freed < demand_of(f, of->end)->born);
-    if (!freed || is->bytes <= SCALAR_BYTES * f->count ||
+    if (!is_freed_until(f, of, demand) || is->bytes <= SCALAR_BYTES * f->count ||
         ml_weights_have(&f->weights, is->bytes)) {
         return false;
     }
