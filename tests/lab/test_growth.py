@@ -174,3 +174,27 @@ def test_a_leak_of_a_workspaces_size_grows(phantom_run, bytes):
     assert (line["line"], line["bytes_per_step"]) == (15, bytes)
     # The first tensor may be one, as it is made in no forward.
     assert leaking - kept in (0, bytes)
+
+
+HELD_BEFORE = """
+import json, sys
+import torch
+import memlab
+
+bytes, count = int(sys.argv[1]), int(sys.argv[2])
+layer = torch.nn.Linear(512, 512).cuda()
+held = [torch.empty(bytes, dtype=torch.uint8, device="cuda") for _ in range(count)]
+snapshot = memlab.MemorySnapshot().start()
+for _ in range(3):
+    layer(torch.randn(64, 512, device="cuda")).square().mean().backward()
+print(json.dumps(snapshot.stop().data().peak(0)["by_category"]))
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("bytes", [8_519_680, 33_554_432])
+def test_tensors_from_before_of_a_workspaces_size_are_none(phantom_run, bytes):
+    """The recording sees the workspaces made."""
+    none, held = (json.loads(phantom_run(HELD_BEFORE, bytes, n).stdout) for n in (0, 4))
+    assert held["workspace"] == none["workspace"] > 0
+    assert held["before_recording"] == none.get("before_recording", 0) + 4 * bytes

@@ -115,7 +115,7 @@ ml_categories_like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
     return ml_workspace_has_size(size_of(c, life)) &&
            ml_workspaces_last(&c->workspaces, life->requested) &&
-           (life->birth == 0 || ml_workspaces_keep(&c->workspaces, life));
+           ml_workspaces_keep(&c->workspaces, life);
 }
 
 /* Whether LIFE, which no pass made, is taken for a workspace whatever else it may be. */

@@ -26,7 +26,7 @@
  * A block is WORKSPACE (not exact) if it has the size of a cuBLAS handle's workspace, is
  * never freed, and one of these holds: it would be GRADIENT; it saw more than one pass of
  * any thread; hardly any tensor has its size.  A block from before the first event needs
- * known parameters, too.
+ * known parameters, too, and is one of the few that a stream can have (workspace.h).
  *
  * WORKSPACE instead of UNKNOWN is what cuDNN's dropout keeps, and a stream's first block
  * that a forward makes with the size of a cuBLASLt workspace.  That block is never freed,

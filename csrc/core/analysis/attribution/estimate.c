@@ -283,8 +283,8 @@ collect_candidates(search *s, candidate *found)
             category = category_by_free(s, requested, block->size);
         }
         else if (category == ML_CATEGORY_BEFORE_RECORDING &&
-                 ml_workspace_has_size(block->size) &&
-                 find_size(s->made, block->size) == NULL) {
+                 find_size(s->made, block->size) == NULL &&
+                 ml_workspaces_keep(s->workspaces, &s->lifetimes->rows[i])) {
             category = ML_CATEGORY_WORKSPACE;
         }
         else if (category == ML_CATEGORY_BEFORE_RECORDING) {
