@@ -176,6 +176,33 @@ def test_a_leak_of_a_workspaces_size_grows(phantom_run, bytes):
     assert leaking - kept in (0, bytes)
 
 
+OUTPUTS = """
+import json, sys
+import torch
+import memlab
+
+rows, kept = int(sys.argv[1]), []
+layer = torch.nn.Linear(1024, 1024).cuda()
+batch = torch.randn(rows, 1024, device="cuda")
+snapshot = memlab.MemorySnapshot().start()
+with torch.no_grad():
+    for i in range(8):
+        kept.append(layer(batch))
+growth = snapshot.stop().data().growth(0)
+[line] = growth["lines"]
+print(json.dumps([growth["steps"], line["steps"], line["blocks"], line["bytes"]]))
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("rows", [8192, 7680])
+def test_what_an_inference_keeps_has_no_workspace(phantom_run, rows):
+    """That of 32 MiB, and cuBLASLt's of 1 MiB, come once, by the stack that marks the calls.
+    What follows the last call's beginning is of no step."""
+    done = phantom_run(OUTPUTS, rows, env={"MEMLAB_PHANTOM_GPU": "h100"})
+    assert json.loads(done.stdout) == [7, 7, 7, 7 * 4096 * rows]
+
+
 HELD_BEFORE = """
 import json, sys
 import torch

@@ -113,6 +113,14 @@ size_of(const ml_categories *c, const ml_lifetime *life)
 bool
 ml_categories_like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
+    return ml_workspaces_last(&c->workspaces, life->requested) &&
+           ml_workspaces_hold(&c->workspaces, life);
+}
+
+/* Likewise of cuBLAS's handle, from before the first event too. */
+static bool
+is_like_cublas(const ml_categories *c, const ml_lifetime *life)
+{
     return ml_workspace_has_size(size_of(c, life)) &&
            ml_workspaces_last(&c->workspaces, life->requested) &&
            ml_workspaces_keep(&c->workspaces, life);
@@ -122,9 +130,8 @@ ml_categories_like_workspace(const ml_categories *c, const ml_lifetime *life)
 static bool
 is_workspace(const ml_categories *c, const ml_lifetime *life)
 {
-    return ml_categories_like_workspace(c, life) &&
-           (size_of(c, life) == ML_WORKSPACE_ODD ||
-            ml_passes_are_outlived(&c->passes, life));
+    return is_like_cublas(c, life) && (size_of(c, life) == ML_WORKSPACE_ODD ||
+                                       ml_passes_are_outlived(&c->passes, life));
 }
 
 /* Whether memory ended in the pass that made LIFE, before it was freed. */
@@ -164,7 +171,7 @@ judge_backward(const ml_categories *c, const ml_lifetime *life, const ml_cause *
                     ml_causes_facts(c->causes)->of[stack].scope != ML_SCOPE_MODULE;
         return exact(kept ? ML_CATEGORY_ACTIVATION : ML_CATEGORY_TEMPORARY);
     }
-    if (ml_categories_like_workspace(c, life)) {
+    if (is_like_cublas(c, life)) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
     if (c->owners_known && is_of_failed_pass(c, life)) {
@@ -188,7 +195,7 @@ static bool
 waited_for_pass(const ml_categories *c, const ml_lifetime *life)
 {
     const ml_failed_pass *request = ml_failed_passes_during(&c->failed, life);
-    if (request == NULL || request->backward || ml_categories_like_workspace(c, life)) {
+    if (request == NULL || request->backward || is_like_cublas(c, life)) {
         return false;
     }
     if (c->estimate != NULL) {
