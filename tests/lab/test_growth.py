@@ -203,6 +203,47 @@ def test_what_an_inference_keeps_has_no_workspace(phantom_run, rows):
     assert json.loads(done.stdout) == [7, 7, 7, 7 * 4096 * rows]
 
 
+STREAMS = """
+import json, sys
+import torch
+import memlab
+from memlab._report import report
+
+layer = torch.nn.Linear(512, 512).cuda()
+optimizer = torch.optim.SGD(layer.parameters())
+one = torch.cuda.Stream()
+snapshot = memlab.MemorySnapshot().start()
+for i in range(10):
+    stream = torch.cuda.Stream() if i < int(sys.argv[1]) else one
+    with torch.cuda.stream(stream):
+        layer(torch.randn(64, 512, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+recording = snapshot.stop().data()
+print(json.dumps([recording.growth(0), report.text(recording)]))
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("new", [10, 3, 0])
+def test_a_stream_a_step_leaves_workspaces(phantom_run, new):
+    """Of the forward's and of the backward's thread; a line of the program leaves nothing.
+    Where the streams are made at the beginning nothing grows."""
+    done = phantom_run(STREAMS, new, env={"MEMLAB_PHANTOM_GPU": "h100"})
+    growth, text = json.loads(done.stdout)
+    assert growth["lines"] == []
+    if new < 10:
+        assert growth["workspaces"] is None and "workspaces grow" not in text
+        return
+    # 32 MiB of each thread, and 1 MiB that the forward's keeps for the bias.
+    assert growth["workspaces"] == {
+        "streams": 10, "bytes_per_step": 65 << 20, "bytes": 650 << 20, "blocks": 30,
+        "since_step": 0, "steps": 10,
+    }
+    assert "cuBLAS's workspaces grow by 65.0 MiB a step since step 0" in text
+    assert "torch._C._cuda_clearCublasWorkspaces()" in text
+
+
 HELD_BEFORE = """
 import json, sys
 import torch
