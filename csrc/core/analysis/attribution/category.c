@@ -19,12 +19,6 @@ struct ml_categories {
     ml_workspaces workspaces; /* owned */
 };
 
-static bool
-is_backward(const ml_categories *c, size_t index)
-{
-    return ml_causes_is_backward(c->causes, c->device, index);
-}
-
 int
 ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t device,
                   const ml_lifetimes *lifetimes, ml_categories **out)
@@ -95,7 +89,8 @@ unknown(enum ml_why why)
 static bool
 freed_by_pass(const ml_categories *c, const ml_lifetime *life)
 {
-    return life->requested != ML_NEVER && is_backward(c, life->requested - 1);
+    return life->requested != ML_NEVER &&
+           ml_causes_is_backward(c->causes, c->device, life->requested - 1);
 }
 
 /* Bytes asked for; 0: the ledger had no room for it. */
@@ -279,7 +274,7 @@ judge(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
         return unknown(ML_WHY_PASSES);
     }
     /* The flag, not the phase: passes are counted by the flag. */
-    if (is_backward(c, life->birth - 1)) {
+    if (ml_causes_is_backward(c->causes, c->device, life->birth - 1)) {
         return judge_backward(c, life, cause, in);
     }
     if (cause->seed) {
