@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "gpus.h"
@@ -284,16 +285,30 @@ ml_phantom_configure(void)
     return &config;
 }
 
+/* Whether the banner was told, by this process or one that was forked of the same program:
+ * they share the page. */
+static atomic_flag *told;
+
+__attribute__((constructor)) static void
+share_told(void)
+{
+    void *page = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    told = page != MAP_FAILED ? page : NULL;
+}
+
 void
 ml_phantom_tell(void)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    /* memlab's commands say themselves what they record. */
+    bool said = config.quiet || says("MEMLAB_PHANTOM_TOLD", "1");
     /* Of a launcher's processes the first tells it for all. */
     const char *torchrun = getenv("LOCAL_RANK");
     const char *local = torchrun != NULL ? torchrun : getenv("SLURM_LOCALID");
     bool first = local == NULL || strcmp(local, "0") == 0;
 
-    if (atomic_flag_test_and_set(&told) || config.quiet || !first) {
+    if (said || !first || (told != NULL && atomic_flag_test_and_set(told))) {
         return;
     }
     /* Whether Python computes small ones, beside a bridge to torch, is seen later. */

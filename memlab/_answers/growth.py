@@ -29,9 +29,22 @@ class Growing(ProgramLine):
     addresses: list[int]
 
 
+class GrowingWorkspaces(TypedDict):
+    """cuBLAS's workspaces, where each step leaves some for a new stream.  streams: how many
+    streams have some; the others as of a line.
+    """
+
+    streams: int
+    bytes_per_step: int
+    bytes: int
+    blocks: int
+    since_step: int
+    steps: int
+
+
 class Growth(TypedDict):
     """Growth on one device.  steps_by: the kind of steps: "steps", "backward_passes",
-    "module_calls", or "" if none is known.
+    "module_calls", or "" if none is known.  workspaces: None: they do not grow.
     """
 
     device: int
@@ -39,3 +52,4 @@ class Growth(TypedDict):
     steps: int
     last_step: int | None
     lines: list[Growing]
+    workspaces: GrowingWorkspaces | None

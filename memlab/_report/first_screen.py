@@ -183,7 +183,7 @@ def _of_ranks(recording):
         return sorted(r["rank"] for r in ranks if r["state"] == state and r["rank"] is not None)
 
     for words, found in (
-        ("Killed before its end", those("cut off")),
+        ("Ended by a signal or os._exit()", those("cut off")),
         ("Still being recorded", those("recording")),
         ("No recording", [rank for rank in range(world) if rank not in known]),
     ):

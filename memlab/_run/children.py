@@ -24,6 +24,7 @@ from memlab._errors import Error
 from memlab._files import names as _names
 from memlab._native.importing import when_imported
 from memlab._record import oom
+from memlab._report import peaks
 from memlab._run import commands as _commands
 from memlab._run import results
 from memlab._text import terminal
@@ -298,6 +299,8 @@ def _record(family):
 
     def end():
         try:
+            if known_rank() is None and not peaks.devices(snapshot.stop().data()):
+                return  # the run drops its file
             _, written = results.write_results(snapshot, names, watch)
             register.add(key=entry["key"], written=[label for label, _ in written])
         except Exception as error:

@@ -12,7 +12,7 @@ import sys
 import time
 
 from memlab._errors import Error
-from memlab._files import merged
+from memlab._files import load, merged
 from memlab._files import names as _names
 from memlab._report import peaks
 from memlab._run import children
@@ -175,8 +175,9 @@ class Processes:
         return arrived
 
     def _end_together(self, others):
+        others = [entry for entry in others if not self._drop_empty(entry)]
         own = []
-        if self._has_memory():
+        if self._has_memory() or not others:
             self._write_own()
             own = self._known()[:1]
         else:
@@ -189,6 +190,23 @@ class Processes:
         summary = _Summary(family, self._outputs, self._result, entries)
         summary.tell(self._telling)
         self._tell_of(commands)
+        return bool(others) or self._result[0] is not None
+
+    def _drop_empty(self, entry):
+        """Whether the process of ENTRY, of no group of ranks, recorded nothing until its
+        end: a forked worker that asked about the GPU, say.  Then its file goes.
+        """
+        path = self._family.names(entry["number"]).path(".mlab")
+        if entry["rank"] is not None or entry.get("written") or not entry.get("events", True):
+            return False
+        try:
+            recording = load.read_recording(path, quiet=True)
+            writes = any(rank["state"] == "recording" for rank in recording.ranks())
+            if writes or _holds(recording):
+                return False
+            os.unlink(path)
+        except (Error, OSError, ValueError):
+            return False  # the summary says what is wrong
         return True
 
     def terminated(self):
@@ -249,6 +267,8 @@ class Processes:
                 settled[next(free)] = entry
         moves = []
         for number, entry in settled.items():
+            if entry["key"] == 0:
+                self._outputs.rank = str(number)
             if entry["number"] != number:
                 names = self._family.names(entry["number"]), self._family.names(number)
                 moves += zip(*(n.all() for n in names))
@@ -307,18 +327,32 @@ class _Summary:
         alike = {}
         for entry in entries:
             key = frozenset(self._labels(entry)), "written" in entry
-            alike.setdefault(key, []).append(entry["number"])
-        for (labels, ended), numbers in alike.items():
-            who = f"rank{'s' * (len(numbers) > 1)} {wording.numbers(numbers)}"
+            alike.setdefault(key, []).append(entry)
+        for (labels, ended), some in alike.items():
+            numbers = [entry["number"] for entry in some]
             if not labels:
-                yield f"Nothing could be written of {who}."
+                yield f"Nothing could be written of {_who(some)}."
                 continue
             if not ended:
-                yield f"Ended without a report: {who}."
+                yield f"No report: {_who(some)} ended by a signal or by os._exit()."
             if len(numbers) == 1:
                 yield from _telling.files(self._family.names(numbers[0]), labels)
             else:
                 yield from _telling.files_of_ranks(self._outputs, labels, numbers)
+
+
+def _holds(recording):
+    """Whether RECORDING has memory: its end alone is an event."""
+    devices = peaks.devices(recording)
+    return any(recording.peak(i)["peak"]["reserved_bytes"] for i in devices)
+
+
+def _who(entries):
+    """The processes of ENTRIES for people: only those of a group are ranks."""
+    ranks = all(entry["rank"] is not None for entry in entries)
+    kind = ("rank", "ranks") if ranks else ("process", "processes")
+    numbers = [entry["number"] for entry in entries]
+    return f"{kind[len(numbers) > 1]} {wording.numbers(numbers)}"
 
 
 def _by_run(entries):

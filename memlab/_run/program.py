@@ -25,7 +25,7 @@ from memlab._errors import Error
 from memlab._files import names
 from memlab._native import devices, sources
 from memlab._run import commands, made_up, splits, values
-from memlab._text import terminal
+from memlab._text import terminal, wording
 
 # What torch says where a program wants a GPU and there is none.
 _NO_GPU = ("Found no NVIDIA driver", "No CUDA GPUs are available")
@@ -53,6 +53,7 @@ def prepare(options) -> str:
     if source == "cuda" and not devices.gpu_present():
         raise Error("no GPU here; add --phantom for a stand-in, or --device cpu")
     if source == "cuda" and devices.under_phantom():
+        os.environ[values.TOLD] = "1"
         _refuse_without_code()
         made_up.watch()
         splits.watch()
@@ -87,9 +88,17 @@ def described(source) -> str:
     if source == "cpu":
         return "the memory of the CPU"
     if devices.under_phantom():
-        name = os.environ.get("MEMLAB_PHANTOM_GPU", "")
-        return f"the phantom device ({name}): only small results are computed"
+        return f"the phantom device ({_phantom()}): only small results are computed"
     return "the GPU"
+
+
+def _phantom():
+    """The phantom's GPUs, for people: their number, their name, the memory of one."""
+    variables = phantom.environment()
+    name, count = variables["MEMLAB_PHANTOM_GPU"], int(variables["MEMLAB_PHANTOM_DEVICES"])
+    memory = variables["MEMLAB_PHANTOM_MEMORY"] or phantom.gpus()[name].total_bytes
+    each = wording.size(int(memory))
+    return f"{count} x {name}, {each} each" if count > 1 else f"{name}, {each}"
 
 
 def rank() -> str:

@@ -10,6 +10,8 @@ import os
 import sys
 
 NAME = "MEMLAB_PHANTOM_VALUES"
+# The command has said that the device is a phantom: the phantom does not.
+TOLD = "MEMLAB_PHANTOM_TOLD"
 
 _begun = False
 _records = False  # this process records: then that keeps values, and tells

@@ -174,3 +174,95 @@ def test_a_leak_of_a_workspaces_size_grows(phantom_run, bytes):
     assert (line["line"], line["bytes_per_step"]) == (15, bytes)
     # The first tensor may be one, as it is made in no forward.
     assert leaking - kept in (0, bytes)
+
+
+OUTPUTS = """
+import json, sys
+import torch
+import memlab
+
+rows, kept = int(sys.argv[1]), []
+layer = torch.nn.Linear(1024, 1024).cuda()
+batch = torch.randn(rows, 1024, device="cuda")
+snapshot = memlab.MemorySnapshot().start()
+with torch.no_grad():
+    for i in range(8):
+        kept.append(layer(batch))
+growth = snapshot.stop().data().growth(0)
+[line] = growth["lines"]
+print(json.dumps([growth["steps"], line["steps"], line["blocks"], line["bytes"]]))
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("rows", [8192, 7680])
+def test_what_an_inference_keeps_has_no_workspace(phantom_run, rows):
+    """That of 32 MiB, and cuBLASLt's of 1 MiB, come once, by the stack that marks the calls.
+    What follows the last call's beginning is of no step."""
+    done = phantom_run(OUTPUTS, rows, env={"MEMLAB_PHANTOM_GPU": "h100"})
+    assert json.loads(done.stdout) == [7, 7, 7, 7 * 4096 * rows]
+
+
+STREAMS = """
+import json, sys
+import torch
+import memlab
+from memlab._report import report
+
+layer = torch.nn.Linear(512, 512).cuda()
+optimizer = torch.optim.SGD(layer.parameters())
+one = torch.cuda.Stream()
+snapshot = memlab.MemorySnapshot().start()
+for i in range(10):
+    stream = torch.cuda.Stream() if i < int(sys.argv[1]) else one
+    with torch.cuda.stream(stream):
+        layer(torch.randn(64, 512, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+recording = snapshot.stop().data()
+print(json.dumps([recording.growth(0), report.text(recording)]))
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("new", [10, 3, 0])
+def test_a_stream_a_step_leaves_workspaces(phantom_run, new):
+    """Of the forward's and of the backward's thread; a line of the program leaves nothing.
+    Where the streams are made at the beginning nothing grows."""
+    done = phantom_run(STREAMS, new, env={"MEMLAB_PHANTOM_GPU": "h100"})
+    growth, text = json.loads(done.stdout)
+    assert growth["lines"] == []
+    if new < 10:
+        assert growth["workspaces"] is None and "workspaces grow" not in text
+        return
+    # 32 MiB of each thread, and 1 MiB that the forward's keeps for the bias.
+    assert growth["workspaces"] == {
+        "streams": 10, "bytes_per_step": 65 << 20, "bytes": 650 << 20, "blocks": 30,
+        "since_step": 0, "steps": 10,
+    }
+    assert "cuBLAS's workspaces grow by 65.0 MiB a step since step 0" in text
+    assert "torch._C._cuda_clearCublasWorkspaces()" in text
+
+
+HELD_BEFORE = """
+import json, sys
+import torch
+import memlab
+
+bytes, count = int(sys.argv[1]), int(sys.argv[2])
+layer = torch.nn.Linear(512, 512).cuda()
+held = [torch.empty(bytes, dtype=torch.uint8, device="cuda") for _ in range(count)]
+snapshot = memlab.MemorySnapshot().start()
+for _ in range(3):
+    layer(torch.randn(64, 512, device="cuda")).square().mean().backward()
+print(json.dumps(snapshot.stop().data().peak(0)["by_category"]))
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("bytes", [8_519_680, 33_554_432])
+def test_tensors_from_before_of_a_workspaces_size_are_none(phantom_run, bytes):
+    """The recording sees the workspaces made."""
+    none, held = (json.loads(phantom_run(HELD_BEFORE, bytes, n).stdout) for n in (0, 4))
+    assert held["workspace"] == none["workspace"] > 0
+    assert held["before_recording"] == none.get("before_recording", 0) + 4 * bytes

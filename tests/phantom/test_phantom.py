@@ -274,6 +274,9 @@ def test_banner_is_shown_once_at_the_first_use_and_can_be_hushed():
     assert loud.stderr.startswith("1\n")
     assert loud.stderr.count("at most small results are computed") == 1
     assert "NVIDIA L4" in loud.stderr
+    fork = "import os\nif os.fork() == 0: {}; os._exit(0)\nos.wait(); {}"
+    of_both = run(fork.format(program, program), quiet=False)
+    assert of_both.stderr.count("at most small results are computed") == 1
     assert run(program, quiet=True, forked=True).stderr == "1\n"
     for launcher in "LOCAL_RANK", "SLURM_LOCALID":
         second = run(program, quiet=False, forked=True, env={launcher: "1"})

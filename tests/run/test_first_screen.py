@@ -261,7 +261,7 @@ else:
     # Of its own files alone.
     assert "Files in memlab_out: report.txt" in said
     done = report(tmp_path, "memlab_out")
-    assert "\n  Killed before its end: rank 1\n" in done.stdout
+    assert "\n  Ended by a signal or os._exit(): rank 1\n" in done.stdout
 
 
 def test_a_program_without_gpu_memory(run):

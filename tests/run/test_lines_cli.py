@@ -299,7 +299,7 @@ def test_the_commands_of_the_readme(tmp_path, write):
     assert done.stdout.startswith("NVIDIA H200\n")
     rows = list(tables(done.stdout, 2)["work"].values())
     assert rows == [["0.00B", "0.00B"], ["1.00K", "2.00M"]]
-    assert "by the phantom device (h200): only small results are computed" in done.stderr
+    assert "by the phantom device (h200, 140 GiB): only small results are computed" in done.stderr
     again = cold("-m", "memlab", "phantom", sys.executable, "-m", "memlab", "lines", "-f",
                  "work", "train.py", cwd=tmp_path)
     assert again.stdout == done.stdout

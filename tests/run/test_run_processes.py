@@ -127,7 +127,8 @@ if __name__ == "__main__":
     print("NAMES", *os.environ)
 """, forked=False)
     kept = re.search("NAMES (.*)", done.stdout)[1].split()
-    known = {*os.environ, *phantom.environment(), "MEMLAB_PHANTOM_VALUES", "PYTHONPATH"}
+    own = {"MEMLAB_PHANTOM_TOLD", "MEMLAB_PHANTOM_VALUES", "PYTHONPATH"}
+    known = {*os.environ, *phantom.environment(), *own}
     assert set(kept) <= known
     out = tmp_path / "memlab_out"
     assert peaks(out) == {0: 10, 1: 20, 2: 30, 3: 40}, done.stderr
@@ -206,11 +207,76 @@ if __name__ == "__main__":
     assert peaks(out) == {0: 10, 1: 20, 2: 30, 3: 40, 4: 50}
     whole = results(1, 2) | {"rank2_oom.pickle", "report_rank2_oom.txt"}
     assert names(out) == whole | {"rank0.mlab", "rank3.mlab", "rank4.mlab"}
-    assert "  Killed before its end: ranks 0, 3-4\n" in done.stderr
-    assert "Ended without a report: ranks 0, 3-4.\n" in done.stderr
+    assert "  Ended by a signal or os._exit(): ranks 0, 3-4\n" in done.stderr
+    assert "No report: processes 0, 3-4 ended by a signal or by os._exit().\n" in done.stderr
     assert "Files in memlab_out, for N = 0, 3-4: rankN.mlab\n" in done.stderr
     # The one that ran out of memory leads.
     assert done.stderr.count("Peak on rank 2 (cuda:0): 30.0 MiB") == 1
+
+
+@pytest.mark.parametrize("first", ["parent", "children"])
+@pytest.mark.parametrize("end", ["os._exit(0)", "return"])
+def test_children_that_only_ask_about_the_gpu_are_not_told(run, tmp_path, first, end):
+    """They initialise CUDA and allocate nothing; the program's own process keeps its
+    number, and is told alone."""
+    done = run(f"""
+def asks():
+    torch.cuda.set_device(0)
+    {end}
+
+def ask(method):
+    for _ in range(3):
+        child = multiprocessing.get_context(method).Process(target=asks)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+
+if __name__ == "__main__":
+    if {first!r} == "parent":
+        held = hold(10)
+        ask("spawn")
+    else:
+        ask("fork")
+        held = hold(10)
+""")
+    out = tmp_path / "memlab_out"
+    assert names(out) == results(0) and peaks(out) == {0: 10}
+    assert "Peak on cuda:0: 10.0 MiB" in done.stderr
+    assert "No report" not in done.stderr and "rank 0" not in done.stderr
+
+
+def test_a_run_whose_processes_only_ask_says_that_nothing_was_allocated(run, tmp_path):
+    done = run("""
+def asks():
+    torch.cuda.set_device(0)
+    os._exit(0)
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("fork").Process(target=asks)
+    child.start()
+    child.join()
+""")
+    assert names(tmp_path / "memlab_out") == results(0)
+    assert "No memory was allocated while recording." in done.stderr
+    assert "No report" not in done.stderr
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_one_line_says_that_the_device_is_a_phantom(run, method):
+    """Of whatever processes use it."""
+    done = run(f"""
+if __name__ == "__main__":
+    for _ in range(2):
+        child = multiprocessing.get_context({method!r}).Process(target=hold, args=(10,))
+        child.start()
+        child.join()
+    held = hold(10)
+""", "--phantom=h200", forked=False)
+    said = [line for line in done.stderr.splitlines() if "phantom" in line]
+    assert said == [
+        "memlab: recording the phantom device (2 x h200, 140 GiB each): only small results "
+        "are computed"
+    ]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -90,6 +90,25 @@ line_dict(const ml_analysis *analysis, const ml_growing *growing)
 }
 
 static PyObject *
+streams_dict(const ml_growing_streams *growing)
+{
+    if (growing->streams == 0) {
+        return Py_NewRef(Py_None);
+    }
+    PyObject *dict = PyDict_New();
+    if (dict != NULL &&
+        (ml_py_set(dict, "streams", number(growing->streams)) < 0 ||
+         ml_py_set(dict, "bytes_per_step", number(growing->per_step)) < 0 ||
+         ml_py_set(dict, "bytes", number(growing->bytes)) < 0 ||
+         ml_py_set(dict, "blocks", number(growing->blocks)) < 0 ||
+         ml_py_set(dict, "since_step", number(growing->since)) < 0 ||
+         ml_py_set(dict, "steps", number(growing->steps)) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
 growth_dict(const ml_analysis *analysis, int device, const ml_growth *growth)
 {
     PyObject *lines;
@@ -101,6 +120,7 @@ growth_dict(const ml_analysis *analysis, int device, const ml_growth *growth)
         return NULL;
     }
     if (ml_py_set(dict, "lines", lines) < 0 ||
+        ml_py_set(dict, "workspaces", streams_dict(&growth->workspaces)) < 0 ||
         ml_py_set(dict, "device", PyLong_FromLong(device)) < 0 ||
         ml_py_set(dict, "steps_by",
                   PyUnicode_FromString(ml_growth_by_text(growth->by))) < 0 ||

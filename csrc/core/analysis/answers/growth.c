@@ -62,7 +62,8 @@ find_lefts(growth_work *f, size_t first, size_t end)
     size_t count = 0;
     for (size_t i = first; i < end; i++) {
         const ml_kept *block = &f->kept.list[i];
-        if (!ml_kept_is_left(f, block) || is_workspace(f, i, first, end)) {
+        if (!ml_kept_is_left(f, block) || (f->streams && block->first) ||
+            is_workspace(f, i, first, end)) {
             continue;
         }
         if (count == 0 || f->lefts[count - 1].step != block->step) {
@@ -74,10 +75,8 @@ find_lefts(growth_work *f, size_t first, size_t end)
     return count;
 }
 
-/* The first of COUNT steps that left something, from which on the distances are usual;
- * COUNT: the growth has stopped. */
-static size_t
-find_run(const growth_work *f, size_t count)
+size_t
+ml_growth_run(const growth_work *f, size_t count)
 {
     uint64_t distances[DISTANCES] = {0};
     size_t known = count - 1 < DISTANCES ? count - 1 : DISTANCES;
@@ -117,10 +116,9 @@ has_grown(growth_work *f, size_t first, size_t end, uint32_t step, uint64_t byte
     return f->sums[count - 1] >= most + bytes / 2;
 }
 
-/* Computes what a step leaves of those FIRST up to COUNT.  The last step may still free
- * some. */
-static bool
-measure(growth_work *f, size_t first, size_t count, found *out)
+/* The last step may still free some. */
+bool
+ml_growth_measure(growth_work *f, size_t first, size_t count, found *out)
 {
     ml_growing *line = &out->line;
     uint64_t least = UINT64_MAX;
@@ -154,7 +152,7 @@ judge_line(growth_work *f, size_t first, size_t end)
     if (count < ML_GROWTH_FEWEST) {
         return 0;
     }
-    size_t from = find_run(f, count);
+    size_t from = ml_growth_run(f, count);
     if (count - from < ML_GROWTH_FEWEST) {
         return 0;
     }
@@ -165,7 +163,7 @@ judge_line(growth_work *f, size_t first, size_t end)
     }
     found line = {.first = first, .end = end, .line.lines = 1};
     if (!has_grown(f, first, end, f->lefts[recent].step, bytes) ||
-        !measure(f, from, count, &line)) {
+        !ml_growth_measure(f, from, count, &line)) {
         return 0;
     }
     void *list = f->list;
@@ -180,10 +178,7 @@ judge_line(growth_work *f, size_t first, size_t end)
 static int
 judge_lines(growth_work *f)
 {
-    size_t steps = f->steps.count;
-    f->lefts = ml_alloc_zeroed(steps, sizeof(*f->lefts));
-    f->sums = ml_alloc_zeroed(steps + 1, sizeof(*f->sums));
-    int error = f->lefts == NULL || f->sums == NULL ? ML_ENOMEM : 0;
+    int error = 0;
     size_t first = 0;
     for (size_t i = 1; error == 0 && i <= f->kept.count; i++) {
         if (i == f->kept.count ||
@@ -309,7 +304,12 @@ find_all(growth_work *f, ml_growth *out)
     out->last = ml_growth_step_number(&f->steps, f->steps.count - 1);
     error = ml_kept_find(f->analysis, &f->steps, &f->kept);
     if (error == 0 && f->kept.count != 0) {
-        error = judge_lines(f);
+        f->lefts = ml_alloc_zeroed(f->steps.count, sizeof(*f->lefts));
+        f->sums = ml_alloc_zeroed(f->steps.count + 1, sizeof(*f->sums));
+        error = f->lefts == NULL || f->sums == NULL
+                    ? ML_ENOMEM
+                    : ml_growth_find_streams(f, &out->workspaces);
+        error = error == 0 ? judge_lines(f) : error;
     }
     return error < 0 ? error : take_lines(f, out);
 }

@@ -76,6 +76,17 @@ typedef struct ml_grower {
     uint32_t line; /* an index of the lines: itself, or the end of the graph it is in */
 } ml_grower;
 
+/* Workspaces of cuBLAS, of which torch keeps one for each handle and stream: steps that each use a
+ * new stream leave them behind.  Of ML_GROWTH_STEPS streams or more. */
+typedef struct ml_growing_streams {
+    uint64_t streams; /* that have some; 0: they do not grow */
+    uint64_t since;   /* as of a line */
+    uint64_t steps;
+    uint64_t per_step;
+    uint64_t bytes;
+    uint64_t blocks;
+} ml_growing_streams;
+
 typedef struct ml_growth {
     ml_attached attached; /* to its analysis */
     uint8_t by;           /* enum ml_growth_by */
@@ -85,6 +96,7 @@ typedef struct ml_growth {
     size_t count;
     ml_grower *growers; /* owned */
     size_t grower_count;
+    ml_growing_streams workspaces; /* no part of the lines */
 } ml_growth;
 
 /* *OUT is borrowed and lives as long as ANALYSIS.  0 or ML_ENOMEM. */

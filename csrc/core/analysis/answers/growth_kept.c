@@ -18,6 +18,7 @@ add_kept(const ml_analysis *a, ml_kept_blocks *out, size_t row, uint32_t step,
     ml_cause cause = ml_causes_of(a->causes, a->device, life->birth - 1);
     const ml_frame *frame = &a->recording->frames[cause.frame];
     uint8_t category = ml_categories_judge(a->categories, life, &cause).category;
+    bool first = ml_categories_like_workspace(a->categories, life);
     out->list[out->count++] = (ml_kept){
         .file = a->recording->strings[frame->filename],
         .function = a->recording->strings[frame->name],
@@ -28,8 +29,8 @@ add_kept(const ml_analysis *a, ml_kept_blocks *out, size_t row, uint32_t step,
                  (category == ML_CATEGORY_INPUT || category == ML_CATEGORY_OTHER ||
                   category == ML_CATEGORY_UNKNOWN),
         .workspace = category == ML_CATEGORY_WORKSPACE ||
-                     (category == ML_CATEGORY_UNKNOWN &&
-                      ml_categories_like_workspace(a->categories, life)),
+                     (category == ML_CATEGORY_UNKNOWN && first),
+        .first = first,
         .no_line = cause.no_line,
         .step = step,
         .until = until,

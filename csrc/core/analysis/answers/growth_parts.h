@@ -34,6 +34,8 @@ typedef struct growth_work {
     found *list;    /* owned */
     size_t found_count;
     size_t found_capacity;
+    /* Each of several streams has first blocks of a workspace's size: lines do without them. */
+    bool streams;
 } growth_work;
 
 /* Whether BLOCK is still allocated at the end of the last step. */
@@ -43,6 +45,14 @@ ml_kept_is_left(const growth_work *f, const ml_kept *block)
     return block->until == f->steps.count;
 }
 
+/* The first of the COUNT steps in LEFTS, that left something, from which on the distances are
+ * usual; COUNT: the growth has stopped. */
+size_t ml_growth_run(const growth_work *f, size_t count);
+/* Sets in *OUT what a step leaves of those FIRST up to COUNT, and whether that is certain.  False:
+ * they are too few, and not alike. */
+bool ml_growth_measure(growth_work *f, size_t first, size_t count, found *out);
+/* Finds the streams with workspaces, and whether each step leaves new ones.  0 or ML_ENOMEM. */
+int ml_growth_find_streams(growth_work *f, ml_growing_streams *out);
 /* Sets the holder of LINE, if a note tells it. */
 void ml_growth_name_holder(const growth_work *f, found *line);
 /* All lines with blocks in a graph become part of the line that makes its end: a loss, or the

@@ -76,12 +76,17 @@ by_seeds(const ml_analysis *a, ml_growth_steps *steps)
     return error;
 }
 
+/* Whether EVENT, number INDEX, is a call's own allocation: a library's workspace is made once, by
+ * the stack of a result. */
 static bool
-is_call(const ml_event *event, const ml_stack_fact *facts)
+is_call(const ml_analysis *a, const ml_event *event, size_t index)
 {
     return event->action == ML_ACTION_ALLOC &&
            (event->flags & ML_EVENT_BACKWARD) == 0 &&
-           facts[event->stack].scope == ML_SCOPE_MODULE;
+           ml_causes_facts(a->causes)->of[event->stack].scope == ML_SCOPE_MODULE &&
+           !ml_categories_like_workspace(
+               a->categories,
+               &a->lifetimes.rows[ml_lifetimes_row(&a->lifetimes, index)]);
 }
 
 /* Of this many repeated stacks, a stack that marks a call is not among the rarest. */
@@ -123,7 +128,6 @@ find_usual(const uint32_t *times, size_t count, uint32_t *out)
 static int
 by_calls(const ml_analysis *a, ml_growth_steps *steps)
 {
-    const ml_stack_fact *facts = ml_causes_facts(a->causes)->of;
     size_t stack_count = a->recording->stack_count;
     uint32_t *times = ml_alloc_zeroed(stack_count + 1, sizeof(*times));
     if (times == NULL) {
@@ -135,7 +139,7 @@ by_calls(const ml_analysis *a, ml_growth_steps *steps)
                              ML_EVENT_BIT(stack));
     for (size_t i = 0; i < a->trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
-        times[event->stack] += is_call(event, facts);
+        times[event->stack] += is_call(a, event, i);
     }
     uint32_t usual = 0;
     uint32_t marking = 0;
@@ -143,7 +147,7 @@ by_calls(const ml_analysis *a, ml_growth_steps *steps)
     int error = find_usual(times, stack_count, &usual);
     for (size_t i = 0; error == 0 && usual != 0 && i < a->trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
-        if (!is_call(event, facts) || times[event->stack] != usual) {
+        if (!is_call(a, event, i) || times[event->stack] != usual) {
             continue;
         }
         if (!begun) {

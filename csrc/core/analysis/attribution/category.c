@@ -19,12 +19,6 @@ struct ml_categories {
     ml_workspaces workspaces; /* owned */
 };
 
-static bool
-is_backward(const ml_categories *c, size_t index)
-{
-    return ml_causes_is_backward(c->causes, c->device, index);
-}
-
 int
 ml_categories_new(const ml_causes *causes, const ml_recording *recording, size_t device,
                   const ml_lifetimes *lifetimes, ml_categories **out)
@@ -95,7 +89,8 @@ unknown(enum ml_why why)
 static bool
 freed_by_pass(const ml_categories *c, const ml_lifetime *life)
 {
-    return life->requested != ML_NEVER && is_backward(c, life->requested - 1);
+    return life->requested != ML_NEVER &&
+           ml_causes_is_backward(c->causes, c->device, life->requested - 1);
 }
 
 /* Bytes asked for; 0: the ledger had no room for it. */
@@ -113,18 +108,25 @@ size_of(const ml_categories *c, const ml_lifetime *life)
 bool
 ml_categories_like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
+    return ml_workspaces_last(&c->workspaces, life->requested) &&
+           ml_workspaces_hold(&c->workspaces, life);
+}
+
+/* Likewise of cuBLAS's handle, from before the first event too. */
+static bool
+is_like_cublas(const ml_categories *c, const ml_lifetime *life)
+{
     return ml_workspace_has_size(size_of(c, life)) &&
            ml_workspaces_last(&c->workspaces, life->requested) &&
-           (life->birth == 0 || ml_workspaces_keep(&c->workspaces, life));
+           ml_workspaces_keep(&c->workspaces, life);
 }
 
 /* Whether LIFE, which no pass made, is taken for a workspace whatever else it may be. */
 static bool
 is_workspace(const ml_categories *c, const ml_lifetime *life)
 {
-    return ml_categories_like_workspace(c, life) &&
-           (size_of(c, life) == ML_WORKSPACE_ODD ||
-            ml_passes_are_outlived(&c->passes, life));
+    return is_like_cublas(c, life) && (size_of(c, life) == ML_WORKSPACE_ODD ||
+                                       ml_passes_are_outlived(&c->passes, life));
 }
 
 /* Whether memory ended in the pass that made LIFE, before it was freed. */
@@ -164,7 +166,7 @@ judge_backward(const ml_categories *c, const ml_lifetime *life, const ml_cause *
                     ml_causes_facts(c->causes)->of[stack].scope != ML_SCOPE_MODULE;
         return exact(kept ? ML_CATEGORY_ACTIVATION : ML_CATEGORY_TEMPORARY);
     }
-    if (ml_categories_like_workspace(c, life)) {
+    if (is_like_cublas(c, life)) {
         return likely(ML_CATEGORY_WORKSPACE);
     }
     if (c->owners_known && is_of_failed_pass(c, life)) {
@@ -188,7 +190,7 @@ static bool
 waited_for_pass(const ml_categories *c, const ml_lifetime *life)
 {
     const ml_failed_pass *request = ml_failed_passes_during(&c->failed, life);
-    if (request == NULL || request->backward || ml_categories_like_workspace(c, life)) {
+    if (request == NULL || request->backward || is_like_cublas(c, life)) {
         return false;
     }
     if (c->estimate != NULL) {
@@ -272,7 +274,7 @@ judge(const ml_categories *c, const ml_lifetime *life, const ml_cause *cause)
         return unknown(ML_WHY_PASSES);
     }
     /* The flag, not the phase: passes are counted by the flag. */
-    if (is_backward(c, life->birth - 1)) {
+    if (ml_causes_is_backward(c->causes, c->device, life->birth - 1)) {
         return judge_backward(c, life, cause, in);
     }
     if (cause->seed) {

@@ -26,7 +26,7 @@
  * A block is WORKSPACE (not exact) if it has the size of a cuBLAS handle's workspace, is
  * never freed, and one of these holds: it would be GRADIENT; it saw more than one pass of
  * any thread; hardly any tensor has its size.  A block from before the first event needs
- * known parameters, too.
+ * known parameters, too, and is one of the few that a stream can have (workspace.h).
  *
  * WORKSPACE instead of UNKNOWN is what cuDNN's dropout keeps, and a stream's first block
  * that a forward makes with the size of a cuBLASLt workspace.  That block is never freed,
@@ -77,8 +77,8 @@ void ml_categories_free(ml_categories *categories); /* takes NULL */
 
 ml_verdict ml_categories_judge(const ml_categories *categories, const ml_lifetime *life,
                                const ml_cause *cause);
-/* Whether LIFE lasts and is like a workspace of cuBLAS, by its size and as the first of it, where
- * nothing else is known of it: without backward passes a recording tells no more. */
+/* Whether LIFE, of an event, lasts and is like what a library keeps, by its size and as the first
+ * of it, where nothing else is known of it: without backward passes a recording tells no more. */
 bool ml_categories_like_workspace(const ml_categories *categories,
                                   const ml_lifetime *life);
 

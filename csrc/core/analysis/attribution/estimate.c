@@ -32,12 +32,6 @@ typedef struct search {
     uint64_t trained; /* sum of the sizes, each times its count */
 } search;
 
-static bool
-is_backward(const search *s, size_t index)
-{
-    return ml_causes_is_backward(s->causes, s->device, index);
-}
-
 static uint8_t
 signs_of(const search *s, uint32_t stack)
 {
@@ -52,7 +46,7 @@ find_passes(search *s)
     bool passing = false;
     uint32_t passes = 0;
     for (size_t i = 0; i < s->trace->event_count; i++) {
-        bool backward = is_backward(s, i);
+        bool backward = ml_causes_is_backward(s->causes, s->device, i);
         if (backward) {
             passes += !passing;
             passing = true;
@@ -122,7 +116,8 @@ add_gradient(search *s, uint64_t size, uint32_t pass)
 static bool
 outlives(const search *s, size_t born, uint32_t requested)
 {
-    return requested == ML_NEVER || !is_backward(s, requested - 1) ||
+    return requested == ML_NEVER ||
+           !ml_causes_is_backward(s->causes, s->device, requested - 1) ||
            s->passes[requested - 1] != s->passes[born];
 }
 
@@ -156,7 +151,8 @@ find_gradients(search *s)
         }
         uint32_t requested = ml_lifetime_last(lifetimes, row)->requested;
         if (is_cleared(s, requested) ||
-            (is_backward(s, i) && outlives(s, i, requested))) {
+            (ml_causes_is_backward(s->causes, s->device, i) &&
+             outlives(s, i, requested))) {
             error = add_gradient(s, size, s->passes[i]);
         }
     }
@@ -262,7 +258,7 @@ category_by_free(const search *s, uint32_t requested, uint64_t size)
     if (is_cleared(s, requested)) {
         return ML_CATEGORY_GRADIENT;
     }
-    if (is_backward(s, requested - 1)) {
+    if (ml_causes_is_backward(s->causes, s->device, requested - 1)) {
         return s->passes[requested - 1] == 1 ? ML_CATEGORY_ACTIVATION
                                              : ML_CATEGORY_BEFORE_RECORDING;
     }
@@ -283,8 +279,8 @@ collect_candidates(search *s, candidate *found)
             category = category_by_free(s, requested, block->size);
         }
         else if (category == ML_CATEGORY_BEFORE_RECORDING &&
-                 ml_workspace_has_size(block->size) &&
-                 find_size(s->made, block->size) == NULL) {
+                 find_size(s->made, block->size) == NULL &&
+                 ml_workspaces_keep(s->workspaces, &s->lifetimes->rows[i])) {
             category = ML_CATEGORY_WORKSPACE;
         }
         else if (category == ML_CATEGORY_BEFORE_RECORDING) {

@@ -3,21 +3,33 @@
 
 #include "analysis/attribution/node_types.h"
 
-/* Whether nobody owns allocation INDEX, and it lasts. */
+/* Whether nobody owns the block of ROW, and it lasts. */
 static bool
-stays(const ml_workspaces *of, size_t index)
+stays(const ml_workspaces *of, size_t row)
 {
     const ml_lifetimes *lifetimes = of->lifetimes;
-    const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, index)];
-    uint32_t requested = ml_lifetime_last(lifetimes, row)->requested;
-    return row->tag == ML_CATEGORY_COUNT && ml_workspaces_last(of, requested) &&
+    const ml_lifetime *life = &lifetimes->rows[row];
+    uint32_t requested = ml_lifetime_last(lifetimes, life)->requested;
+    return life->tag == ML_CATEGORY_COUNT && ml_workspaces_last(of, requested) &&
            !ml_stack_signs_clear(of->signs, &lifetimes->trace->events, requested);
 }
 
-/* Keeps what EVENT, allocation INDEX in PHASE, made, if it is the first of its kind.  0 or
+static int
+keep(ml_workspaces *of, ml_kept_workspace kept)
+{
+    void *list = of->list;
+    int error = ml_grow(&list, &of->capacity, of->count + 1, sizeof(*of->list));
+    if (error == 0) {
+        of->list = list;
+        of->list[of->count++] = kept;
+    }
+    return error;
+}
+
+/* Keeps what EVENT, which made ROW in PHASE, made, if it is the first of its kind.  0 or
  * ML_ENOMEM. */
 static int
-keep_first(ml_workspaces *of, const ml_event *event, size_t index, uint8_t phase)
+keep_first(ml_workspaces *of, const ml_event *event, size_t row, uint8_t phase)
 {
     for (size_t i = 0; i < of->count; i++) {
         const ml_kept_workspace *kept = &of->list[i];
@@ -26,18 +38,54 @@ keep_first(ml_workspaces *of, const ml_event *event, size_t index, uint8_t phase
             return 0;
         }
     }
-    if (!stays(of, index)) {
-        return 0;
+    return !stays(of, row) ? 0
+                           : keep(of, (ml_kept_workspace){.stream = event->stream,
+                                                          .size = event->size,
+                                                          .row = row,
+                                                          .thread = event->thread,
+                                                          .phase = phase});
+}
+
+/* Whether a workspace of the stream of BLOCK, of backward passes or of the rest, is known: one
+ * of the first MADE, which the recording has, of any size, as a GPU's have one; or one of the
+ * same size. */
+static bool
+has_kept(const ml_workspaces *of, size_t made, const ml_earlier_block *block,
+         bool backward)
+{
+    for (size_t i = 0; i < of->count; i++) {
+        const ml_kept_workspace *kept = &of->list[i];
+        bool like =
+            i < made ? ml_workspace_has_size(kept->size) : kept->size == block->size;
+        if (like && kept->stream == block->stream &&
+            (kept->phase == ML_PHASE_BACKWARD) == backward) {
+            return true;
+        }
     }
-    void *list = of->list;
-    int error = ml_grow(&list, &of->capacity, of->count + 1, sizeof(*of->list));
-    if (error == 0) {
-        of->list = list;
-        of->list[of->count++] = (ml_kept_workspace){.stream = event->stream,
-                                                    .size = event->size,
-                                                    .event = index,
-                                                    .thread = event->thread,
-                                                    .phase = phase};
+    return false;
+}
+
+/* Keeps of the blocks from before as many as the list, which has those of the recording, lacks;
+ * PASSES: backward passes, too, have one.  0 or ML_ENOMEM. */
+static int
+keep_earlier(ml_workspaces *of, bool passes)
+{
+    const ml_lifetimes *lifetimes = of->lifetimes;
+    size_t made = of->count;
+    int error = 0;
+    for (size_t i = 0; i < lifetimes->earlier_count && error == 0; i++) {
+        const ml_earlier_block *block = &lifetimes->earlier[i];
+        if (!ml_workspace_has_size(block->size) || !stays(of, i)) {
+            continue;
+        }
+        bool taken = has_kept(of, made, block, false);
+        if (!taken || (passes && !has_kept(of, made, block, true))) {
+            uint8_t phase = taken ? ML_PHASE_BACKWARD : ML_PHASE_FORWARD;
+            error = keep(of, (ml_kept_workspace){.stream = block->stream,
+                                                 .size = block->size,
+                                                 .row = i,
+                                                 .phase = phase});
+        }
     }
     return error;
 }
@@ -165,6 +213,7 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
     const ml_device_trace *trace = lifetimes->trace;
     const uint8_t *marks = ml_causes_marks(causes, device);
     bool products = false;
+    bool passes = false;
     int error = 0;
     *of = (ml_workspaces){.recording = recording,
                           .lifetimes = lifetimes,
@@ -180,14 +229,16 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
             continue;
         }
         const ml_event *event = ml_event_cursor_at(&cursor, i);
-        const ml_lifetime *row = &lifetimes->rows[ml_lifetimes_row(lifetimes, i)];
-        products = products || may_be_products(row, event->size);
+        size_t row = ml_lifetimes_row(lifetimes, i);
+        products = products || may_be_products(&lifetimes->rows[row], event->size);
         uint8_t phase = marks[i] & ML_MARK_PHASE;
+        passes = passes || phase == ML_PHASE_BACKWARD;
         if (ml_workspace_has_size(event->size) ||
             (event->size == ML_WORKSPACE_LIGHT && phase == ML_PHASE_FORWARD)) {
-            error = keep_first(of, event, i, phase);
+            error = keep_first(of, event, row, phase);
         }
     }
+    error = error == 0 ? keep_earlier(of, passes) : error;
     return error == 0 && products ? keep_nodes(of) : error;
 }
 
@@ -203,8 +254,14 @@ ml_workspaces_fini(ml_workspaces *of)
 bool
 ml_workspaces_keep(const ml_workspaces *of, const ml_lifetime *life)
 {
+    const ml_lifetimes *lifetimes = of->lifetimes;
+    bool before = life->birth == 0;
+    if (before && life->earlier >= lifetimes->earlier_count) {
+        return false;
+    }
+    size_t row = before ? life->earlier : ml_lifetimes_row(lifetimes, life->birth - 1);
     for (size_t i = 0; i < of->count; i++) {
-        if (of->list[i].event == life->birth - 1) {
+        if (of->list[i].row == row) {
             return true;
         }
     }

@@ -25,13 +25,15 @@ ml_workspace_has_size(uint64_t size)
 }
 
 /* The first block of a size and a stream that a thread makes for ever in a phase: a library has
- * one for each stream and thread.  What comes after it is a tensor of that size. */
+ * one for each stream and thread.  What comes after it is a tensor of that size.  Where a
+ * recording begins later, a stream may have one from before, and another of backward
+ * passes, unless the recording has its first. */
 typedef struct ml_kept_workspace {
     uint64_t stream;
-    uint64_t size; /* one of cuBLAS's, or ML_WORKSPACE_LIGHT in a forward */
-    size_t event;  /* its allocation */
-    uint32_t thread;
-    uint8_t phase; /* enum ml_phase */
+    uint64_t size;   /* one of cuBLAS's, or ML_WORKSPACE_LIGHT in a forward */
+    size_t row;      /* of the lifetimes */
+    uint32_t thread; /* of none if it was there before the first event */
+    uint8_t phase;   /* enum ml_phase */
 } ml_kept_workspace;
 
 /* The number of an autograd node, and the thread that made it. */
@@ -75,7 +77,7 @@ ml_workspaces_last(const ml_workspaces *of, uint32_t requested)
     return requested > of->last;
 }
 /* Whether LIFE, which lasts and has the size, may be cuBLAS's: no other block of its stream
- * and phase came before it. */
+ * and phase came before it.  Of several from before the first event any may be. */
 bool ml_workspaces_keep(const ml_workspaces *of, const ml_lifetime *life);
 
 /* Whether LIFE was made for one product: the next event frees it, it has the size of

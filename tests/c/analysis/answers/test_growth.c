@@ -338,6 +338,54 @@ test_workspace_of_an_inference(void)
     }
 }
 
+/* COUNT steps, which keep a block of a workspace's size, each for another stream, or all for
+ * one; then steps that keep nothing. */
+static void
+run_streams(run *r, unsigned count, bool apart, unsigned rest)
+{
+    begin(r);
+    for (unsigned i = 0; i < count + rest; i++) {
+        if (i < count) {
+            take(r, 8519680, r->line);
+            r->f.made.events[r->f.made.device.event_count - 1].stream = apart ? i : 0;
+        }
+        end_step(r);
+    }
+    answer(r);
+}
+
+/* torch keeps one for each stream: they are no memory of the line, but told where they grow. */
+static void
+test_workspaces_of_streams(void)
+{
+    run r;
+    run_streams(&r, 6, true, 0);
+    CHECK_UINT(r.growth->count, 0);
+    CHECK_UINT(r.growth->workspaces.streams, 6);
+    CHECK_UINT(r.growth->workspaces.since, 0);
+    CHECK_UINT(r.growth->workspaces.steps, 6);
+    CHECK_UINT(r.growth->workspaces.blocks, 6);
+    CHECK_UINT(r.growth->workspaces.bytes, UINT64_C(6) * 8519680);
+    CHECK_UINT(r.growth->workspaces.per_step, 8519680);
+    end(&r);
+
+    run_streams(&r, 6, true, 6); /* it has all streams */
+    CHECK_UINT(r.growth->count, 0);
+    CHECK_UINT(r.growth->workspaces.streams, 0);
+    end(&r);
+
+    run_streams(&r, 4, true, 0);
+    CHECK_UINT(r.growth->count, 0);
+    CHECK_UINT(r.growth->workspaces.streams, 0);
+    end(&r);
+
+    run_streams(&r, 6, false, 0); /* tensors of that size */
+    CHECK_UINT(r.growth->count, 1);
+    CHECK_UINT(r.growth->lines[0].blocks, 6);
+    CHECK_UINT(r.growth->workspaces.streams, 0);
+    end(&r);
+}
+
 /* The one name is of a block of the line; the other came before that block. */
 static void
 test_holder(void)
@@ -472,6 +520,7 @@ main(void)
     RUN(test_what_matters);
     RUN(test_two_lines);
     RUN(test_workspace_of_an_inference);
+    RUN(test_workspaces_of_streams);
     RUN(test_holder);
     RUN(test_optimizer_states);
     RUN(test_gradients);

@@ -398,6 +398,80 @@ test_the_first_that_lasts_is_a_workspace(void)
     check_first_that_lasts(8519680, true);
 }
 
+/* The blocks of BYTES from before: three of stream 0, of which the recording makes another or
+ * not, and one of stream 1.  Behind them the recording has PASSES, or forwards alone. */
+static void
+check_from_before(uint64_t bytes, bool made, bool passes, const char *want[4])
+{
+    static const unsigned counts[2] = {4, 1};
+    static fixture f;
+    set_up(&f);
+    uint32_t line = begin_forward(&f);
+    f.made.recording->rules.has_segments = 1;
+    f.made.device.segment_count = 2;
+    uint64_t addr = BASE;
+    size_t block = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        const size_t first = block;
+        for (unsigned k = 0; k < counts[i]; k++) {
+            bool there = i == 1 || k < 3 || made;
+            f.made.blocks[block++] =
+                (ml_block){.addr = addr + k * bytes,
+                           .size = bytes,
+                           .requested = bytes,
+                           .state = there ? ML_BLOCK_ALLOCATED : ML_BLOCK_INACTIVE};
+        }
+        f.made.segments[i] = (ml_segment){.addr = addr,
+                                          .total = counts[i] * bytes,
+                                          .stream = i,
+                                          .first_block = first,
+                                          .block_count = counts[i]};
+        addr += counts[i] * bytes;
+    }
+    f.made.device.block_count = block;
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t size = i == 3 && made ? bytes : 4096;
+        ml_event *event =
+            sample_event(&f.made, ML_ACTION_ALLOC, BASE + 3 * bytes, size, line);
+        event->flags =
+            passes && i % 2 == 1 ? ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON : 0;
+        event->sequence = i % 2;
+        event->autograd_thread = MAIN;
+        if (i == 3 && made) {
+            break;
+        }
+        for (unsigned k = 0; k < 2; k++) {
+            enum ml_action action =
+                k == 0 ? ML_ACTION_FREE_REQUESTED : ML_ACTION_FREE_COMPLETED;
+            sample_event(&f.made, action, BASE + 3 * bytes, size, line);
+        }
+    }
+    CHECK_INT(ml_recording_validate(f.made.recording), 0);
+    const ml_analysis *of;
+    CHECK_INT(ml_analysis_of(f.made.recording, 0, &of), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t place = f.made.blocks[i < 3 ? i : 4].addr;
+        ml_explained it = ml_explain(of, place, ML_BEFORE_EVENTS, 0);
+        CHECK_STR(ml_category_text(it.verdict.category), want[i]);
+    }
+    tear_down(&f);
+}
+
+/* A stream has one from before for its forwards and one for its passes, but for those that the
+ * recording makes; the rest are tensors of that size. */
+static void
+test_workspaces_from_before(void)
+{
+    static const char ours[] = "workspace";
+    static const char rest[] = "before_recording";
+    check_from_before(8519680, false, false, (const char *[]){ours, rest, rest, ours});
+    check_from_before(8519680, true, false, (const char *[]){rest, rest, rest, ours});
+    check_from_before(8519680, false, true, (const char *[]){ours, ours, rest, ours});
+    check_from_before(8519680, true, true, (const char *[]){ours, rest, rest, ours});
+    check_from_before(33554432, false, true, (const char *[]){ours, ours, rest, ours});
+    check_from_before(33554432, true, true, (const char *[]){ours, rest, rest, ours});
+}
+
 /* What cuDNN's dropout keeps: by its size, in a recurrent network. */
 static void
 test_the_generators(void)
@@ -438,6 +512,7 @@ main(void)
     RUN(test_workspaces_of_nodes);
     RUN(test_the_light_workspace);
     RUN(test_the_first_that_lasts_is_a_workspace);
+    RUN(test_workspaces_from_before);
     RUN(test_the_generators);
     return TEST_RESULT();
 }
