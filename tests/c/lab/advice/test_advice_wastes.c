@@ -202,6 +202,49 @@ test_a_graph_that_outlives_its_call(void)
     end();
 }
 
+/* 20 MiB go one block after their last use, while their call makes more: a variable's. */
+static void
+test_what_goes_within_its_call_is_no_graph(void)
+{
+    begin();
+    uint32_t stack = in_module(8);
+    uint32_t part =
+        sample_call(s.recording, stack, "/home/a/model.py", 9, "part", NULL);
+    take(1, line(2), 1);
+    uint64_t first = take(20, stack, 2);
+    uint64_t second = take(60, part, 3);
+    give(first, 20, 0, 3);
+    uint64_t third = take(5, part, 4);
+    give(third, 5, 0, 1);
+    give(second, 60, 0, 1);
+    CHECK(find(ML_ADVICE_GRAPH_UNUSED) == NULL);
+    end();
+}
+
+/* Another line calls the same module and trains it. */
+static void
+test_a_graph_is_of_the_line_that_called(void)
+{
+    begin();
+    uint32_t stack = in_module(20);
+    take(1, line(2), 1);
+    uint64_t first = take(20, stack, 2);
+    uint64_t second = take(30, stack, 3);
+    uint64_t outside = take(60, line(9), 4);
+    give(outside, 60, 0, 1);
+    give(second, 30, 0, 5);
+    give(first, 20, 0, 8);
+    uint32_t training = in_module(30);
+    s.recording->stacks[training].module = s.recording->stacks[stack].module;
+    uint64_t trained = take(1, training, 5);
+    take_back(1, 4, "MulBackward0");
+    give(trained, 1, 0, 1);
+    const ml_advice *advice = find(ML_ADVICE_GRAPH_UNUSED);
+    CHECK(advice != NULL);
+    CHECK_INT(advice == NULL ? 0 : line_of(advice), 20);
+    end();
+}
+
 static void
 test_a_graph_that_a_pass_retains(void)
 {
@@ -382,6 +425,8 @@ main(void)
     RUN(test_a_loss_that_is_checkpointed);
     RUN(test_a_graph_that_no_pass_runs);
     RUN(test_a_graph_that_outlives_its_call);
+    RUN(test_what_goes_within_its_call_is_no_graph);
+    RUN(test_a_graph_is_of_the_line_that_called);
     RUN(test_a_graph_that_a_pass_retains);
     RUN(test_a_list_is_no_graph);
     RUN(test_a_list_without_last_uses);
