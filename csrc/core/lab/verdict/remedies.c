@@ -284,9 +284,11 @@ try_alone(chest *c, unsigned kind)
     }
     uint64_t needs = tried.needs;
     uint64_t most = removed(c, kind);
-    /* With blocks that are not made at all their segments go, which are larger. */
+    /* With blocks that are not made at all their segments go, which are larger.  A run that
+     * fits may also have released what is cached: it needs no more than there is. */
     bool shrinks = kind != ML_REMEDY_SETTINGS && kind != ML_REMEDY_NOTHING_KEPT;
-    if (shrinks && needs < out->needs && out->needs - needs > most) {
+    bool releases = tried.fits && out->needs > most + c->options.memory_bytes;
+    if (shrinks && !releases && needs < out->needs && out->needs - needs > most) {
         needs = out->needs - most;
     }
     if (error < 0 || needs >= out->needs ||
