@@ -182,7 +182,9 @@ note(loss_work *f, ml_advice *advice, unsigned which, size_t line, size_t demand
     const ml_advice_case *it = f->it;
     if (bytes_of(f, line) > f->largest[which]) {
         f->largest[which] = bytes_of(f, line);
-        advice->frame = ml_explained_of(it, line)->cause.frame;
+        const ml_cause *cause = &ml_explained_of(it, line)->cause;
+        advice->frame = cause->frame;
+        advice->model = ml_cause_has_inner(it->recording, cause) ? cause->model : 0;
     }
     if (ml_demand_at_peak(it, demand)) {
         advice->bytes += it->workload->demands[demand].block_bytes;

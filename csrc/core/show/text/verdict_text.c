@@ -402,7 +402,7 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
 {
     const ml_advice *advice = change_of(words, index);
     if (is_known(words, advice->frame)) {
-        put_spot(out, words, advice->frame);
+        put_spot(out, words, advice->model != 0 ? advice->model : advice->frame);
         ml_markup(out, ": ");
     }
     if (is_of_variable(advice)) {

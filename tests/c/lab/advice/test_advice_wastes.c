@@ -89,12 +89,16 @@ test_what_does_not_grow(void)
 
 /* ---- Losses ---- */
 
-/* Logits of 32 MiB; their cast, its log-softmax and the gradients of both have 64. */
+#define OWN "/home/a/model.py"
+#define LIBRARY "/opt/site-packages/of/model.py"
+
+/* Logits of 32 MiB; their cast, its log-softmax and the gradients of both have 64.  FILE has the
+ * forward that makes them. */
 static void
-cast_logits(bool checkpointed)
+cast_logits(const char *file, bool checkpointed)
 {
     begin();
-    uint32_t stack = in_module(11);
+    uint32_t stack = sample_call(s.recording, line(11), file, 5, "forward", "net");
     uint64_t logits = take(32, stack, 2);
     uint64_t cast = take(64, stack, 3);
     give(logits, 32, 0, NEVER_USED);
@@ -118,7 +122,7 @@ cast_logits(bool checkpointed)
 static void
 test_logits_in_float32(void)
 {
-    cast_logits(false);
+    cast_logits(OWN, false);
     const ml_advice *advice = find(ML_ADVICE_LOGITS_FLOAT32);
     CHECK(advice != NULL);
     CHECK_UINT(advices->before.peak.allocated, 192 * MIB);
@@ -130,11 +134,27 @@ test_logits_in_float32(void)
     end();
 }
 
+/* The program's line leads to the library's, where the loss is to be changed. */
+static void
+test_a_loss_in_a_library(void)
+{
+    static const char *const files[] = {OWN, LIBRARY};
+    for (unsigned i = 0; i < 2; i++) {
+        cast_logits(files[i], false);
+        const ml_advice *advice = find(ML_ADVICE_LOSS_WHOLE);
+        CHECK(advice != NULL);
+        CHECK_INT(advice == NULL ? 0 : line_of(advice), i == 0 ? 5 : 11);
+        uint32_t model = advice == NULL ? 0 : advice->model;
+        CHECK_INT(s.recording->frames[model].line, i == 0 ? 0 : 5);
+        end();
+    }
+}
+
 /* Its log-softmax is not saved: a checkpoint makes it anew. */
 static void
 test_a_loss_that_is_checkpointed(void)
 {
-    cast_logits(true);
+    cast_logits(OWN, true);
     CHECK(find(ML_ADVICE_LOGITS_FLOAT32) == NULL);
     CHECK(find(ML_ADVICE_LOSS_WHOLE) == NULL);
     end();
@@ -389,7 +409,7 @@ test_a_module_makes_its_outputs_when_it_is_called(void)
 static void
 waste_everything(void)
 {
-    cast_logits(false);
+    cast_logits(OWN, false);
     sample_tag(&s, take(4, line(3), 9), ML_CATEGORY_PARAMETER);
     uint32_t stack = line(7);
     uint64_t last = take(8, stack, 9);
@@ -422,6 +442,7 @@ main(void)
     RUN(test_growth_by_copies);
     RUN(test_what_does_not_grow);
     RUN(test_logits_in_float32);
+    RUN(test_a_loss_in_a_library);
     RUN(test_a_loss_that_is_checkpointed);
     RUN(test_a_graph_that_no_pass_runs);
     RUN(test_a_graph_that_outlives_its_call);

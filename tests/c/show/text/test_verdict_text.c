@@ -209,6 +209,12 @@ test_changes(void)
                 "train.py:8: x = torch.utils.checkpoint.checkpoint(layer, x, "
                 "use_reentrant=False)");
 
+    /* The model's own line is where it is to be written. */
+    advice.model = line_of("/opt/site-packages/of/loss.py", "forward").frame;
+    CHECK_WORDS(ml_verdict_code,
+                "of/loss.py:8: x = torch.utils.checkpoint.checkpoint(layer, x, "
+                "use_reentrant=False)");
+
     advice = (ml_advice){.kind = ML_ADVICE_SETTINGS,
                          .exact = true,
                          .conf = "a:1",
