@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 from memlab._answers.findings import Finding
-from memlab._answers.peaks import Moment, Totals
+from memlab._answers.peaks import ModelLine, Moment, Totals
 
 
 class ReplayPeaks(TypedDict):
@@ -126,8 +126,9 @@ class Advice(Savings):
 
     kind: the waste.  exact: False if the replay assumes when memory would be freed.
     at_most: the saving is an upper bound, as variables may hold what the replay frees.
-    together: it still saves after the advices before it.  file "": no single line.  The
-    kind decides the meaning of bytes, blocks and count.  name: the owner's name for the
+    together: it still saves after the advices before it.  file "": no single line.
+    inner: of a loss in a library, the model's own line; None elsewhere.  The kind decides
+    the meaning of bytes, blocks and count.  name: the owner's name for the
     tensor, or, as "x of train", the variable that holds it.  conf: allocator settings.
     """
 
@@ -138,6 +139,7 @@ class Advice(Savings):
     file: str
     line: int
     function: str
+    inner: ModelLine | None
     module: str
     name: str
     bytes: int

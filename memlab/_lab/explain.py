@@ -10,7 +10,7 @@ import os
 
 from memlab._files import merged
 from memlab._lab import replay
-from memlab._report import make_fit, verdict
+from memlab._report import make_fit, model_lines, verdict
 from memlab._report.advice_words import WORDS, plural
 from memlab._report.answer import Answer
 from memlab._report.parts import Heading, Said, Table
@@ -106,7 +106,9 @@ def _place(item, start=None):
     if not item["file"]:
         return ""
     file = wording.shorten(item["file"], start)
-    return wording.escape(f"{file}:{item['line']} {item['function']}")
+    inner = item.get("inner")
+    to = model_lines.inner_place(inner, start) if inner else item["function"]
+    return wording.escape(f"{file}:{item['line']} {to}")
 
 
 def _when(peak):

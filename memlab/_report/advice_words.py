@@ -183,7 +183,8 @@ def _logits_float32(item):
     return (
         "Logits are cast to float32 for the loss",
         f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are live at the "
-        "peak. In the 16 bits of the logits they take half, and the cast disappears.",
+        "peak. In the 16 bits of the logits they take half, and the cast disappears. The loss is "
+        "then less exact; in chunks of the tokens it saves more and stays in float32.",
         "with torch.autocast('cuda', enabled=False): cross_entropy(logits, targets), without "
         "logits.float(); autocast would cast them, too",
     )

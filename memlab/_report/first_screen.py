@@ -154,9 +154,14 @@ def _judged(device, changes):
     yield from _unguarded(device)
     lines = []
     for number, (first, second) in enumerate(_verdict.changes(device.verdict)[:changes], 1):
+        lines += _broken(f"  {number}. {first}")
         # Code is to be pasted: whole, and in one line where that has room for it.
+        place, between, code = second.partition(": ")
+        if between and len(second) > COLUMNS - 2:
+            lines += _broken(f"     {place}:")
+            second = code
         indent = min(5, max(2, COLUMNS - len(second)))
-        lines += [*_broken(f"  {number}. {first}"), *_broken(" " * indent + second)]
+        lines += _broken(" " * indent + second)
     if lines:
         yield Listing(lines)
     elif not sentences or fit is not None or device.grows:

@@ -374,6 +374,11 @@ def test_temporaries_that_are_gone_at_the_peak():
     assert sentence.startswith("Activations of 8 modules are saved") and "0 B" not in sentence
 
 
+def test_a_loss_in_16_bits_is_less_exact():
+    _, sentence, _ = advice_words.WORDS["logits_float32"]({"bytes": 1 << 30, "blocks": 3})
+    assert "The loss is then less exact" in sentence and "stays in float32" in sentence
+
+
 def test_a_snapshot_of_torch_that_ran_out_of_memory():
     """It had as much as it reserved at least; what its memory is for is estimated."""
     answer = only(Path(__file__).parents[1] / "data" / "gpt2_oom.pickle.gz")

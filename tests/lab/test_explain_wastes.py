@@ -29,6 +29,7 @@ WASTES = {
     "history_kept": ("steps_kept", "allocated"),
     "hooks_keep": ("steps_kept", "allocated"),
     "logits_float32": ("logits_float32", "allocated"),
+    "loss_evaluated": ("loss_whole", "allocated"),
     "loss_history": ("graph_unused", "allocated"),
     "losses_kept": ("graph_unused", "allocated"),
     "losses_of_slices": ("losses_summed", "allocated"),

@@ -526,7 +526,7 @@ def test_a_file_gives_the_page_the_same_data_as_memlab_view(tmp_path):
     plain = tmp_path / "plain.pickle"
     plain.write_bytes(gzip.decompress(packed.read_bytes()))
     expected = expected_page(plain)
-    assert expected[0] == [["Cached: 322 MiB of the 1.20 GiB reserved are not in use."]]
+    assert expected[0] == [["Cached: at the peak of reserved memory, 322 MiB of 1.20 GiB are not in use."]]
     check_core(page_of_core(plain, tmp_path), expected)
     check_core(page_of_core(packed, tmp_path), expected)
 

@@ -6,6 +6,7 @@
 #include "core/show/text/markup.h"
 #include "core/show/text/verdict_text.h"
 #include "dicts/dict_values.h"
+#include "dicts/growth_dict.h"
 #include "dicts/make_fit_dict.h"
 #include "dicts/peak_dict.h"
 #include "dicts/trial_dict.h"
@@ -55,6 +56,8 @@ ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
 {
     const ml_advice *advice = &advices->list[index];
     const char *module = advice->module != NULL ? advice->module : "";
+    ml_cause line = {
+        .frame = advice->frame, .model = advice->model, .how = ML_HOW_FRAMES};
     PyObject *dict = PyDict_New();
     if (dict != NULL &&
         (ml_py_set(dict, "kind", PyUnicode_FromString(ml_advice_text(advice->kind))) <
@@ -65,6 +68,7 @@ ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
          ml_py_set(dict, "at_most", PyBool_FromLong(advice->most)) < 0 ||
          ml_py_set(dict, "together", PyBool_FromLong(advice->together)) < 0 ||
          set_frame(dict, recording, advice->frame) < 0 ||
+         ml_py_set(dict, "inner", ml_py_inner(recording, &line)) < 0 ||
          ml_py_set(dict, "module", text_at(module)) < 0 ||
          ml_py_set(dict, "name", text(recording->strings[advice->name])) < 0 ||
          ml_py_set(dict, "bytes", number(advice->bytes)) < 0 ||

@@ -6,9 +6,8 @@
 #include "core/recording/code_names.h"
 #include "dicts/dict_values.h"
 
-/* The model's own line, None where the line itself is that. */
-static PyObject *
-inner_dict(const ml_recording *recording, const ml_cause *cause)
+PyObject *
+ml_py_inner(const ml_recording *recording, const ml_cause *cause)
 {
     if (!ml_cause_has_inner(recording, cause)) {
         return Py_NewRef(Py_None);
@@ -32,7 +31,7 @@ int
 ml_py_set_cause(PyObject *dict, const ml_recording *recording, const ml_cause *cause)
 {
     if (set_frame(dict, recording, cause->frame) < 0 ||
-        ml_py_set(dict, "inner", inner_dict(recording, cause)) < 0 ||
+        ml_py_set(dict, "inner", ml_py_inner(recording, cause)) < 0 ||
         ml_py_set(dict, "module", text(recording->strings[cause->module])) < 0) {
         return -1;
     }

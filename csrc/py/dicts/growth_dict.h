@@ -10,6 +10,9 @@
  * an exception. */
 int ml_py_set_growing(PyObject *dict, const ml_recording *recording,
                       const ml_growing *growing);
+/* New dict of the model's own line, None where the line of CAUSE is that; NULL with an
+ * exception. */
+PyObject *ml_py_inner(const ml_recording *recording, const ml_cause *cause);
 /* DICT gets the line, the model's own line, the module and how these are known.  Likewise. */
 int ml_py_set_cause(PyObject *dict, const ml_recording *recording,
                     const ml_cause *cause);

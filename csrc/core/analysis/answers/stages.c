@@ -1,6 +1,7 @@
 /* Finds the stage of a training run at each event.  See stages.h. */
 #include "analysis/answers/stages.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -10,19 +11,24 @@
  * inconclusive. */
 #define RUN_EVENTS 4
 
+/* A checkpoint without the call of a module. */
+#define IN_CHECKPOINT UINT32_MAX
+
 /* An event of a run that may be no training. */
 typedef struct link {
     uint32_t event;
     uint32_t next; /* of its run, or of the unused ones; 0: the last */
 } link;
 
-/* Consecutive events of one thread in modules' calls. */
+/* Consecutive events of one thread in modules' calls, from one function. */
 typedef struct run {
     uint32_t first; /* link, to the others of the run; 0: there is none */
     uint32_t last;
-    uint64_t sequence; /* autograd's number at the first */
+    uint32_t caller;     /* stack id, of the call of the outermost module */
+    uint32_t checkpoint; /* stack id, of the module that a checkpoint calls; 0: none */
+    uint64_t sequence;   /* autograd's number at the last */
     size_t count;
-    bool advanced; /* a node was made: no link is kept */
+    bool advanced; /* a node was made that trains: no link is kept */
 } run;
 
 typedef struct stages_work {
@@ -34,14 +40,39 @@ typedef struct stages_work {
     uint32_t unused; /* link */
     run *threads;    /* owned; the open run of each, by autograd's number */
     bool *generates; /* owned; by stack id: a frame named generate is in it */
+    uint32_t
+        *callers; /* owned; by stack id: that of the call of the outermost module */
+    /* Owned; by stack id: that of the module that a checkpoint calls; IN_CHECKPOINT: none yet. */
+    uint32_t *checkpoints;
+    uint64_t *casts; /* owned; bytes of the parameters in 16 bits, sorted */
+    size_t cast_count;
 } stages_work;
 
+static uint32_t
+checkpoint_of(const stages_work *f, uint32_t stack)
+{
+    const ml_recording *recording = f->analysis->recording;
+    const ml_stack *of = &recording->stacks[stack];
+    uint32_t around = f->checkpoints[of->parent];
+    if (around != 0) {
+        return around == IN_CHECKPOINT && of->module != 0 ? stack : around;
+    }
+    uint32_t file = recording->frames[of->frame].filename;
+    return ml_string_holds(recording->strings[file], "torch/utils/checkpoint.py")
+               ? IN_CHECKPOINT
+               : 0;
+}
+
+/* Of each stack what a frame above it says. */
 static int
-find_generation(stages_work *f)
+read_stacks(stages_work *f)
 {
     const ml_recording *recording = f->analysis->recording;
     f->generates = ml_alloc_zeroed(recording->stack_count + 1, 1);
-    if (f->generates == NULL) {
+    f->callers = ml_alloc_zeroed(recording->stack_count + 1, sizeof(*f->callers));
+    f->checkpoints =
+        ml_alloc_zeroed(recording->stack_count + 1, sizeof(*f->checkpoints));
+    if (f->generates == NULL || f->callers == NULL || f->checkpoints == NULL) {
         return ML_ENOMEM;
     }
     for (size_t i = 1; i < recording->stack_count; i++) {
@@ -49,8 +80,50 @@ find_generation(stages_work *f)
         ml_string name = recording->strings[recording->frames[stack->frame].name];
         f->generates[i] = f->generates[stack->parent] ||
                           (name.length == 8 && memcmp(name.bytes, "generate", 8) == 0);
+        bool inside = stack->module != 0 || f->callers[stack->parent] != stack->parent;
+        f->callers[i] = inside ? f->callers[stack->parent] : (uint32_t)i;
+        f->checkpoints[i] = checkpoint_of(f, (uint32_t)i);
     }
     return 0;
+}
+
+static int
+find_casts(stages_work *f)
+{
+    const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
+    f->casts = ml_alloc((lifetimes->count + 1) * sizeof(uint64_t));
+    if (f->casts == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        if (lifetimes->rows[i].tag == ML_CATEGORY_PARAMETER) {
+            f->casts[f->cast_count++] = ml_lifetimes_requested(lifetimes, i) / 2;
+        }
+    }
+    qsort(f->casts, f->cast_count, sizeof(uint64_t), ml_compare_u64);
+    return 0;
+}
+
+/* The nodes that EVENT, of an allocation, shows where there are no gradients: autocast casts a parameter as the
+ * next forward may need it, and a checkpoint makes one that holds its inputs. */
+static uint64_t
+nodes_without_gradients(const stages_work *f, const run *open, const ml_event *event)
+{
+    uint32_t checkpoint = f->checkpoints[event->stack];
+    bool enters = checkpoint != 0 && checkpoint != open->checkpoint;
+    bool casts = bsearch(&event->size, f->casts, f->cast_count, sizeof(uint64_t),
+                         ml_compare_u64) != NULL;
+    return (uint64_t)enters + casts;
+}
+
+/* Whether one function calls at the stacks A and B. */
+static bool
+is_same_caller(const ml_recording *recording, uint32_t a, uint32_t b)
+{
+    const ml_frame *x = &recording->frames[recording->stacks[a].frame];
+    const ml_frame *y = &recording->frames[recording->stacks[b].frame];
+    return a == b || (recording->stacks[a].parent == recording->stacks[b].parent &&
+                      x->name == y->name && x->filename == y->filename);
 }
 
 static void
@@ -108,9 +181,16 @@ extend_run(stages_work *f, run *open, size_t event, const ml_event *at)
 {
     if (open->count++ == 0) {
         open->sequence = at->sequence;
+        open->checkpoint = 0;
         open->advanced = false;
     }
-    open->advanced |= at->sequence != open->sequence;
+    /* A segment comes before its first block. */
+    if (at->action == ML_ACTION_ALLOC) {
+        uint64_t made = at->sequence - open->sequence;
+        open->advanced |= made != 0 && made != nodes_without_gradients(f, open, at);
+        open->sequence = at->sequence;
+        open->checkpoint = f->checkpoints[at->stack];
+    }
     if (open->advanced) {
         drop_links(f, open);
         return 0;
@@ -134,7 +214,9 @@ find_stages(stages_work *f)
     bool begun = analysis->trace->overwritten_events != 0;
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &analysis->trace->events,
-                         ML_EVENT_BIT(sequence) | ML_EVENT_BIT(autograd_thread));
+                         ML_EVENT_BIT(sequence) | ML_EVENT_BIT(autograd_thread) |
+                             ML_EVENT_BIT(action) | ML_EVENT_BIT(size) |
+                             ML_EVENT_BIT(stack));
     int error = 0;
     for (size_t i = 0; error == 0 && i < analysis->trace->event_count; i++) {
         const ml_event *event = ml_event_cursor_at(&cursor, i);
@@ -146,6 +228,13 @@ find_stages(stages_work *f)
         }
         run *open = &f->threads[event->autograd_thread];
         if (stage == ML_STAGE_FORWARD) {
+            uint32_t caller = f->callers[event->stack];
+            bool allocates = (marks[i] & ML_MARK_ALLOC) != 0;
+            if (allocates && open->count != 0 &&
+                !is_same_caller(analysis->recording, caller, open->caller)) {
+                close_run(f, open);
+            }
+            open->caller = allocates ? caller : open->caller;
             error = extend_run(f, open, i, event);
         }
         /* A free between modules does not end a call. */
@@ -168,7 +257,10 @@ ml_stages_new(const ml_analysis *analysis, uint8_t **out)
                      .threads = ml_alloc_zeroed(THREADS, sizeof(*f.threads))};
     int error = f.stages == NULL || f.threads == NULL ? ML_ENOMEM : 0;
     if (error == 0) {
-        error = find_generation(&f);
+        error = read_stacks(&f);
+    }
+    if (error == 0) {
+        error = find_casts(&f);
     }
     if (error == 0) {
         error = find_stages(&f);
@@ -182,6 +274,9 @@ ml_stages_new(const ml_analysis *analysis, uint8_t **out)
     ml_free(f.links);
     ml_free(f.threads);
     ml_free(f.generates);
+    ml_free(f.callers);
+    ml_free(f.checkpoints);
+    ml_free(f.casts);
     return error;
 }
 

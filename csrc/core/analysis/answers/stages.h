@@ -1,9 +1,11 @@
 /* The stage of a training run at each event of a device: loading, forward, backward,
  * optimizer, evaluation, generation.
  *
- * Autograd numbers the nodes that a thread makes.  Modules that run without making one, from
- * one event outside any module to the next, run without gradients: an evaluation, or, below
- * a function named `generate`, a generation.  Recordings without these numbers know neither. */
+ * Autograd numbers the nodes that a thread makes.  Modules that one function calls, from one
+ * event outside any module to the next, run without gradients if they make no node: an
+ * evaluation, or, below a function named `generate`, a generation.  Even without gradients
+ * autocast makes a node for each parameter that it casts, and a checkpoint makes one.
+ * Recordings without these numbers know neither. */
 #ifndef ML_STAGES_H
 #define ML_STAGES_H
 

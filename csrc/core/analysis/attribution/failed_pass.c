@@ -30,19 +30,15 @@ ml_failed_events(const ml_device_trace *trace)
 }
 
 static int
-take_sizes(ml_failed_passes *passes, const ml_events *events,
-           const ml_lifetimes *lifetimes)
+take_sizes(ml_failed_passes *passes, const ml_lifetimes *lifetimes)
 {
     passes->sizes = ml_alloc((lifetimes->count + 1) * sizeof(uint64_t));
     if (passes->sizes == NULL) {
         return ML_ENOMEM;
     }
     for (size_t i = 0; i < lifetimes->count; i++) {
-        const ml_lifetime *row = &lifetimes->rows[i];
-        if (row->tag == ML_CATEGORY_PARAMETER) {
-            passes->sizes[passes->size_count++] =
-                row->birth == 0 ? lifetimes->earlier[row->earlier].size
-                                : ml_events_size(events, row->birth - 1);
+        if (lifetimes->rows[i].tag == ML_CATEGORY_PARAMETER) {
+            passes->sizes[passes->size_count++] = ml_lifetimes_requested(lifetimes, i);
         }
     }
     qsort(passes->sizes, passes->size_count, sizeof(uint64_t), ml_compare_u64);
@@ -69,7 +65,7 @@ ml_failed_passes_init(ml_failed_passes *passes, const ml_causes *causes,
         passes->of[passes->count++] = failed;
         backward = backward || failed.backward;
     }
-    return backward ? take_sizes(passes, &trace->events, lifetimes) : 0;
+    return backward ? take_sizes(passes, lifetimes) : 0;
 }
 
 void

@@ -119,6 +119,15 @@ ml_lifetimes_is_first(const ml_lifetimes *lifetimes, size_t index)
                       : ml_lifetimes_row(lifetimes, birth - 1) == index;
 }
 
+/* The bytes that were asked for, for the block of row INDEX. */
+static inline uint64_t
+ml_lifetimes_requested(const ml_lifetimes *lifetimes, size_t index)
+{
+    const ml_lifetime *row = &lifetimes->rows[index];
+    return row->birth == 0 ? lifetimes->earlier[row->earlier].size
+                           : ml_events_size(&lifetimes->trace->events, row->birth - 1);
+}
+
 /* The first row of the block at ADDR from before the first event; SIZE_MAX without one. */
 size_t ml_lifetimes_earlier(const ml_lifetimes *lifetimes, uint64_t addr);
 

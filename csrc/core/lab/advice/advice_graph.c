@@ -13,6 +13,7 @@
  * that a pass would free. */
 #include "lab/advice/advice_rules.h"
 
+#include "analysis/answers/stages.h"
 #include "base/base.h"
 #include "lab/advice/advice_edits.h"
 #include "lab/advice/graph_passes.h"
@@ -41,14 +42,16 @@ is_held(const ml_advice_case *it, size_t demand)
 
 /* ML_ADVICE_COUNT: no graph is known to hold DEMAND.  This includes an input that no pass used,
  * unless it grows with a graph: the program itself may hold it; what a variable is known to hold;
- * and a forward of which there is a pass at other times: without a graph that could not be. */
+ * and a forward of which there is a pass at other times: without a graph that could not be.  A
+ * graph lasts until the call of the model is over: LASTS is of ml_graph_calls_last. */
 static enum ml_advice_kind
-judge(const ml_graph_passes *f, size_t demand, uint32_t *frame)
+judge(const ml_graph_passes *f, size_t demand, const size_t *lasts, uint32_t *frame)
 {
     const ml_advice_case *it = f->it;
     const ml_demand *of = &it->workload->demands[demand];
     /* A backward pass would have followed. */
     if (ml_demand_unfinished(it, demand) ||
+        ml_stage_is_evaluation(it->stages[of->born]) ||
         ml_held_variable_of(&it->variables, of) != NULL ||
         ml_growth_has(it->growth, &ml_explained_of(it, demand)->cause)) {
         return ML_ADVICE_COUNT;
@@ -78,22 +81,25 @@ judge(const ml_graph_passes *f, size_t demand, uint32_t *frame)
         return graph != NULL ? ML_ADVICE_GRAPH_UNUSED : ML_ADVICE_COUNT;
     }
     *frame = ml_graph_calling_line(it, demand);
-    return f->trained[of->stack] ? ML_ADVICE_COUNT : ML_ADVICE_GRAPH_UNUSED;
+    return f->trained[of->stack] || of->freed < lasts[demand] ? ML_ADVICE_COUNT
+                                                              : ML_ADVICE_GRAPH_UNUSED;
 }
 
 static int
 propose_all(const ml_graph_passes *f, ml_proposals *out, ml_graph_proposed *to)
 {
-    int error = 0;
+    size_t *lasts = ml_graph_calls_last(f);
+    int error = lasts == NULL ? ML_ENOMEM : 0;
     for (size_t i = f->it->workload->before_count;
          error == 0 && i < f->it->workload->count; i++) {
         ml_graph_held held = {.demand = i,
                               .until = f->it->workload->demands[i].last_used};
-        held.kind = judge(f, i, &held.frame);
+        held.kind = judge(f, i, lasts, &held.frame);
         if (held.kind != ML_ADVICE_COUNT) {
             error = ml_graph_propose(f, &held, out, to);
         }
     }
+    ml_free(lasts);
     return error;
 }
 

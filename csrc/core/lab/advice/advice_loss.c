@@ -8,11 +8,13 @@
  * result of a log-softmax.
  *
  * If the loss runs in checkpointed parts of the tokens, only one part is live at a
- * time.  The gradient of the logits' input is then live from the first part on. */
+ * time.  The gradient of the logits' input is then live from the first part on.  An
+ * evaluation that calls the same lines makes the same parts. */
 #include "lab/advice/advice_rules.h"
 
 #include <stdlib.h>
 
+#include "analysis/answers/stages.h"
 #include "base/base.h"
 
 /* Nodes considered before and after that of the log-softmax. */
@@ -33,6 +35,14 @@ typedef struct made {
     bool back; /* made in a backward pass */
 } made;
 
+/* Where the forward makes a block of a loss. */
+typedef struct loss_line {
+    uint32_t frame; /* of the program's line */
+    uint32_t inner; /* of the innermost function */
+    size_t live[2]; /* the last demands that evaluations made there; SIZE_MAX: none */
+    bool kept;      /* evaluations keep these */
+} loss_line;
+
 typedef struct loss_work {
     const ml_advice_case *it;
     made *list; /* owned; by thread, round, number, forward first, birth */
@@ -40,6 +50,9 @@ typedef struct loss_work {
     ml_advice *cast;
     ml_advice *whole;
     uint64_t largest[2];
+    loss_line *lines; /* owned */
+    size_t line_count;
+    size_t line_capacity;
 } loss_work;
 
 /* A log-softmax and its neighbours. */
@@ -169,7 +182,9 @@ note(loss_work *f, ml_advice *advice, unsigned which, size_t line, size_t demand
     const ml_advice_case *it = f->it;
     if (bytes_of(f, line) > f->largest[which]) {
         f->largest[which] = bytes_of(f, line);
-        advice->frame = ml_explained_of(it, line)->cause.frame;
+        const ml_cause *cause = &ml_explained_of(it, line)->cause;
+        advice->frame = cause->frame;
+        advice->model = ml_cause_has_inner(it->recording, cause) ? cause->model : 0;
     }
     if (ml_demand_at_peak(it, demand)) {
         advice->bytes += it->workload->demands[demand].block_bytes;
@@ -265,6 +280,88 @@ add_gradient(const loss_work *f, const loss *of, size_t first_back)
     return ml_advice_edit(f->whole, sum);
 }
 
+/* ---- The same lines in evaluations ---- */
+
+/* The line where DEMAND is made, or NULL. */
+static loss_line *
+line_of(const loss_work *f, size_t demand)
+{
+    const ml_recording *recording = f->it->recording;
+    uint32_t frame = ml_explained_of(f->it, demand)->cause.frame;
+    uint32_t inner = recording->stacks[f->it->workload->demands[demand].stack].frame;
+    for (size_t i = 0; i < f->line_count; i++) {
+        if (f->lines[i].frame == frame && f->lines[i].inner == inner) {
+            return &f->lines[i];
+        }
+    }
+    return NULL;
+}
+
+static int
+add_line(loss_work *f, size_t demand)
+{
+    uint32_t frame = ml_explained_of(f->it, demand)->cause.frame;
+    if (frame == 0 || line_of(f, demand) != NULL) {
+        return 0;
+    }
+    int error = ml_grow((void **)&f->lines, &f->line_capacity, f->line_count + 1,
+                        sizeof(loss_line));
+    if (error < 0) {
+        return error;
+    }
+    uint32_t stack = f->it->workload->demands[demand].stack;
+    f->lines[f->line_count++] =
+        (loss_line){.frame = frame,
+                    .inner = f->it->recording->stacks[stack].frame,
+                    .live = {SIZE_MAX, SIZE_MAX}};
+    return 0;
+}
+
+/* The line of the loss where an evaluation makes DEMAND, or NULL. */
+static loss_line *
+evaluated_at(const loss_work *f, size_t demand)
+{
+    size_t born = f->it->workload->demands[demand].born;
+    bool is = born != ML_NO_EVENT && ml_stage_is_evaluation(f->it->stages[born]) &&
+              bytes_of(f, demand) >= LEAST_BYTES / 2;
+    return is ? line_of(f, demand) : NULL;
+}
+
+/* One result lives while the next is made, if a variable holds it; two are collected. */
+static void
+find_kept(const loss_work *f, loss_line *line, size_t demand)
+{
+    size_t born = f->it->workload->demands[demand].born;
+    unsigned living = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        living +=
+            line->live[i] != SIZE_MAX && ml_demand_lives_at(f->it, line->live[i], born);
+    }
+    line->kept |= living == 2;
+    line->live[0] = line->live[1];
+    line->live[1] = demand;
+}
+
+static int
+edit_evaluations(loss_work *f)
+{
+    const ml_workload *workload = f->it->workload;
+    for (size_t i = workload->before_count; i < workload->count; i++) {
+        loss_line *line = evaluated_at(f, i);
+        if (line != NULL) {
+            find_kept(f, line, i);
+        }
+    }
+    int error = 0;
+    for (size_t i = workload->before_count; error == 0 && i < workload->count; i++) {
+        const loss_line *line = evaluated_at(f, i);
+        if (line != NULL && !line->kept) {
+            error = resize(f->whole, i, bytes_of(f, i) / LOSS_PARTS);
+        }
+    }
+    return error;
+}
+
 static int
 edit_whole(loss_work *f, const loss *of)
 {
@@ -284,6 +381,9 @@ edit_whole(loss_work *f, const loss *of)
         }
         error = resize(f->whole, demand, bytes / LOSS_PARTS);
         note(f, f->whole, 1, of->result, demand);
+        if (error == 0 && !f->list[i].back) {
+            error = add_line(f, demand);
+        }
     }
     return error < 0 ? error : add_gradient(f, of, first_back);
 }
@@ -331,7 +431,7 @@ propose_wholes(loss_work *f, ml_proposals *out)
         f->whole->count = LOSS_PARTS;
         error = edit_whole(f, &of);
     }
-    return error;
+    return error < 0 || f->whole == NULL ? error : edit_evaluations(f);
 }
 
 int
@@ -342,5 +442,6 @@ ml_advise_loss(const ml_advice_case *it, ml_proposals *out)
     error = error < 0 ? error : propose_casts(&f, out);
     error = error < 0 ? error : propose_wholes(&f, out);
     ml_free(f.list);
+    ml_free(f.lines);
     return error;
 }

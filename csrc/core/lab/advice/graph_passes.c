@@ -137,9 +137,16 @@ uint32_t
 ml_graph_calling_line(const ml_advice_case *it, size_t demand)
 {
     const ml_stack_facts *facts = ml_causes_facts(it->causes);
-    uint32_t module = facts->of[it->workload->demands[demand].stack].outer_module;
-    uint32_t caller = module != 0 ? facts->callers[module] : 0;
-    return caller != 0 ? caller : ml_explained_of(it, demand)->cause.frame;
+    const ml_stack *stacks = it->recording->stacks;
+    uint32_t outer = 0;
+    for (uint32_t i = it->workload->demands[demand].stack; i != 0;
+         i = stacks[i].parent) {
+        outer = stacks[i].module != 0 ? i : outer;
+    }
+    const ml_standing *caller = &facts->of[stacks[outer].parent].inner;
+    return outer != 0 && caller->place == ML_PLACE_USER
+               ? caller->frame
+               : ml_explained_of(it, demand)->cause.frame;
 }
 
 /* Of a thread, in the walk back over the demands. */
@@ -147,6 +154,7 @@ typedef struct run {
     size_t begins;   /* birth of the demand behind; ML_NO_EVENT: none */
     size_t ends;     /* of the run of demands of MODULE */
     uint32_t module; /* string: the outermost; 0: none */
+    uint32_t stack;  /* stack id of the demand behind */
 } run;
 
 /* A run of demands of one outermost module ends where the next run begins. */
@@ -182,6 +190,41 @@ ml_graph_calls_end(const ml_graph_passes *f)
     }
     ml_free(threads);
     return ends;
+}
+
+/* A stack that comes again after others is of another call. */
+size_t *
+ml_graph_calls_last(const ml_graph_passes *f)
+{
+    const ml_workload *workload = f->it->workload;
+    const ml_events *events = &f->it->trace->events;
+    const ml_stack_facts *facts = ml_causes_facts(f->it->causes);
+    size_t *lasts = ml_alloc_zeroed(workload->count + 1, sizeof(size_t));
+    /* By stack: the last birth of the call behind that it is in, plus 1. */
+    size_t *seen = ml_alloc_zeroed(f->it->recording->stack_count + 1, sizeof(size_t));
+    run *threads = ml_alloc_zeroed(THREADS, sizeof(run));
+    bool made = lasts != NULL && seen != NULL && threads != NULL;
+    for (size_t i = workload->count; made && i > workload->before_count; i--) {
+        const ml_demand *demand = &workload->demands[i - 1];
+        run *now = &threads[ml_events_autograd_thread(events, demand->born)];
+        uint32_t module = facts->of[demand->stack].outer_module;
+        bool again =
+            seen[demand->stack] == now->ends + 1 && demand->stack != now->stack;
+        if (module != now->module || again) {
+            now->module = module;
+            now->ends = demand->born;
+        }
+        now->stack = demand->stack;
+        seen[demand->stack] = now->ends + 1;
+        lasts[i - 1] = now->ends;
+    }
+    ml_free(threads);
+    ml_free(seen);
+    if (!made) {
+        ml_free(lasts);
+        return NULL;
+    }
+    return lasts;
 }
 
 /* Marks the stacks whose nodes a pass ran. */

@@ -50,6 +50,9 @@ size_t ml_graph_passes_before(const ml_graph_passes *f, size_t event);
 /* By demand: the event at which the call of its outermost module, or what is around it, is over;
  * ML_NO_EVENT: never.  Owned; NULL without memory. */
 size_t *ml_graph_calls_end(const ml_graph_passes *f);
+/* By demand: the birth of the last one that the call of its outermost module makes.  Owned; NULL
+ * without memory. */
+size_t *ml_graph_calls_last(const ml_graph_passes *f);
 /* The line of the program's call around the whole pass of DEMAND, an index. */
 uint32_t ml_graph_calling_line(const ml_advice_case *it, size_t demand);
 

@@ -102,6 +102,9 @@ classify(ml_remainder_builder *b)
         out->items[i].scales = does_scale(b, i, weights, count);
         out->items[i].kind = (uint8_t)kind_of(b, i);
         out->items[i].category = ml_explained_of(b->it, i)->verdict.category;
+        out->items[i].of_step =
+            out->items[i].category == ML_CATEGORY_TEMPORARY &&
+            ml_explained_of(b->it, i)->cause.phase == ML_PHASE_OPTIMIZER;
         out->items[i].like = (uint32_t)i;
         if (ml_explained_of(b->it, i)->verdict.category == ML_CATEGORY_PARAMETER &&
             ml_remainder_is_live(out, i)) {

@@ -47,8 +47,8 @@ typedef struct ml_remainder_item {
     bool scales;      /* with the batch */
     uint8_t kind;     /* enum ml_remainder_kind */
     uint8_t category; /* enum ml_category; UNKNOWN: made by a pass */
-    uint8_t pad;
-    uint32_t like; /* the recorded demand that it resembles */
+    bool of_step;     /* a temporary of the optimizer's step */
+    uint32_t like;    /* the recorded demand that it resembles */
 } ml_remainder_item;
 
 typedef struct ml_remainder {

@@ -345,6 +345,7 @@ ml_remainder_optimize(ml_remainder_builder *b)
         b->now++;
         error = ml_remainder_add(b, out->parameters, 0, false, ML_REST_BRIEF, &brief);
         if (error == 0) {
+            out->items[brief].of_step = true;
             ml_remainder_free_at(b, brief, b->now + 1);
         }
     }

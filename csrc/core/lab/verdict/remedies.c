@@ -153,6 +153,8 @@ edited(const chest *c, size_t i, uint64_t bytes, unsigned kind)
 {
     unsigned category = c->remainder->items[i].category;
     bool made = is_made(c, i);
+    /* torch's temporaries of all parameters: other optimizers update one at a time. */
+    bool step = c->remainder->items[i].of_step;
     switch (kind) {
     case ML_REMEDY_NOTHING_KEPT:
         return i < c->remainder->recorded && c->left[i] ? 0 : bytes;
@@ -165,10 +167,10 @@ edited(const chest *c, size_t i, uint64_t bytes, unsigned kind)
     case ML_REMEDY_ATTENTION:
         return made && (marks_of(c, i) & OF_SCORES) != 0 ? 0 : bytes;
     case ML_REMEDY_OPTIMIZER_8BIT:
-        return is_optimizers(c, i) ? bytes / 4 : bytes;
+        return step ? 0 : is_optimizers(c, i) ? bytes / 4 : bytes;
     case ML_REMEDY_OPTIMIZER_SGD:
     case ML_REMEDY_OPTIMIZER_OFFLOADED:
-        return is_optimizers(c, i) ? 0 : bytes;
+        return step || is_optimizers(c, i) ? 0 : bytes;
     case ML_REMEDY_BFLOAT16:
         return made && category != ML_CATEGORY_INPUT ? bytes / 2 : bytes;
     case ML_REMEDY_CHECKPOINT:
@@ -179,10 +181,11 @@ edited(const chest *c, size_t i, uint64_t bytes, unsigned kind)
     case ML_REMEDY_SMALLER_BATCH:
         return made ? bytes / 2 : bytes;
     case ML_REMEDY_LORA:
-        return is_optimizers(c, i) || category == ML_CATEGORY_GRADIENT ? bytes / 100
-                                                                       : bytes;
+        return step || is_optimizers(c, i) || category == ML_CATEGORY_GRADIENT
+                   ? bytes / 100
+                   : bytes;
     case ML_REMEDY_FSDP:
-        return is_optimizers(c, i) || category == ML_CATEGORY_GRADIENT ||
+        return step || is_optimizers(c, i) || category == ML_CATEGORY_GRADIENT ||
                        category == ML_CATEGORY_PARAMETER
                    ? bytes / c->gpus
                    : bytes;
@@ -281,9 +284,11 @@ try_alone(chest *c, unsigned kind)
     }
     uint64_t needs = tried.needs;
     uint64_t most = removed(c, kind);
-    /* With blocks that are not made at all their segments go, which are larger. */
+    /* With blocks that are not made at all their segments go, which are larger.  A run that
+     * fits may also have released what is cached: it needs no more than there is. */
     bool shrinks = kind != ML_REMEDY_SETTINGS && kind != ML_REMEDY_NOTHING_KEPT;
-    if (shrinks && needs < out->needs && out->needs - needs > most) {
+    bool releases = tried.fits && out->needs > most + c->options.memory_bytes;
+    if (shrinks && !releases && needs < out->needs && out->needs - needs > most) {
         needs = out->needs - most;
     }
     if (error < 0 || needs >= out->needs ||

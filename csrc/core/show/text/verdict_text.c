@@ -205,7 +205,8 @@ static void
 put_cache(ml_buffer *out, const ml_verdict_words *words, const ml_finding *finding)
 {
     const ml_blamed_setting *blamed = &words->verdict->blamed;
-    put_part(out, "Cached: ", finding, " of the ", " reserved are not in use");
+    put_part(out, "Cached: at the peak of reserved memory, ", finding, " of ",
+             " are not in use");
     if (blamed->setting[0] == '\0') {
         ml_markup(out, ".");
         return;
@@ -247,8 +248,8 @@ ml_verdict_finding(ml_buffer *out, const ml_verdict_words *words, size_t index)
                  ".");
         break;
     case ML_FINDING_FRAGMENTED:
-        put_part(out, "Fragmented: ", finding, " of the ",
-                 " reserved lie free between blocks in use.");
+        put_part(out, "Fragmented: at the peak of reserved memory, ", finding, " of ",
+                 " lie free between blocks in use.");
         break;
     case ML_FINDING_CACHE_HELD:
         put_cache(out, words, finding);
@@ -402,7 +403,7 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
 {
     const ml_advice *advice = change_of(words, index);
     if (is_known(words, advice->frame)) {
-        put_spot(out, words, advice->frame);
+        put_spot(out, words, advice->model != 0 ? advice->model : advice->frame);
         ml_markup(out, ": ");
     }
     if (is_of_variable(advice)) {

@@ -12,14 +12,20 @@
 static sample s;
 
 static void
-take(uint32_t stack, uint64_t sequence, uint8_t flags)
+take_bytes(uint64_t bytes, uint32_t stack, uint64_t sequence)
 {
     uint64_t addr = BASE + s.device.event_count * UINT64_C(4096);
-    ml_event *event = sample_event(&s, ML_ACTION_ALLOC, addr, 4096, stack);
+    ml_event *event = sample_event(&s, ML_ACTION_ALLOC, addr, bytes, stack);
     event->block_bytes = event->size;
     event->autograd_thread = 1;
     event->sequence = sequence;
-    event->flags = flags;
+}
+
+static void
+take(uint32_t stack, uint64_t sequence, uint8_t flags)
+{
+    take_bytes(4096, stack, sequence);
+    s.events[s.device.event_count - 1].flags = flags;
 }
 
 /* Four allocations, the first with the number FIRST, each next one by STEP more. */
@@ -56,6 +62,87 @@ train_and_look(void)
     take(layer, 4, 0);
     take(layer, 4, 0);
     take(layer, 4, 0);
+}
+
+/* Checks the stages of COUNT events from FIRST on, and ends the sample. */
+static void
+check_stages(size_t first, size_t count, unsigned want)
+{
+    const ml_analysis *analysis;
+    uint8_t *stages = NULL;
+    CHECK_INT(ml_analysis_of(s.recording, 0, &analysis), 0);
+    CHECK_INT(ml_stages_new(analysis, &stages), 0);
+    for (size_t i = first; stages != NULL && i < first + count; i++) {
+        CHECK_STR(ml_stage_text(stages[i]), ml_stage_text(want));
+    }
+    ml_free(stages);
+    sample_end(&s);
+}
+
+/* A parameter of 3000 bytes, of which autocast casts 1500. */
+static uint32_t
+begin_with_parameter(void)
+{
+    sample_begin(&s);
+    s.recording->rules.has_segments = 0;
+    uint32_t main = sample_call(s.recording, 0, "/home/a/train.py", 9, "main", NULL);
+    take_bytes(3000, main, 1);
+    sample_tag(&s, BASE, ML_CATEGORY_PARAMETER);
+    return main;
+}
+
+/* A cast is a node, also without gradients; two with it are not. */
+static void
+test_casts_of_an_evaluation(void)
+{
+    for (uint64_t nodes = 1; nodes <= 2; nodes++) {
+        uint32_t main = begin_with_parameter();
+        uint32_t layer =
+            sample_call(s.recording, main, "/home/a/model.py", 5, "forward", "layer");
+        take(layer, 1, 0);
+        take_bytes(1500, layer, 1 + nodes);
+        take(layer, 1 + nodes, 0);
+        take_bytes(1500, layer, 1 + 2 * nodes);
+        check_stages(1, 4, nodes == 1 ? ML_STAGE_EVALUATION : ML_STAGE_FORWARD);
+    }
+}
+
+/* Each checkpoint makes a node; with a cast at its start that are two.  In a forward that
+ * trains its layer makes more. */
+static void
+test_checkpoints_of_an_evaluation(void)
+{
+    for (uint64_t more = 0; more <= 1; more++) {
+        uint32_t main = begin_with_parameter();
+        uint32_t model =
+            sample_call(s.recording, main, "/home/a/model.py", 5, "forward", "model");
+        uint32_t checkpoint = sample_call(
+            s.recording, model, "/x/torch/utils/checkpoint.py", 9, "checkpoint", NULL);
+        uint32_t first = sample_call(s.recording, checkpoint, "/home/a/model.py", 8,
+                                     "forward", "model.0");
+        uint32_t second = sample_call(s.recording, checkpoint, "/home/a/model.py", 8,
+                                      "forward", "model.1");
+        take(model, 1, 0);
+        take(first, 2 + more, 0);
+        take(first, 2 + more, 0);
+        take_bytes(1500, second, 4 + more);
+        check_stages(1, 4, more == 0 ? ML_STAGE_EVALUATION : ML_STAGE_FORWARD);
+    }
+}
+
+/* Nothing is allocated between an evaluation in a function of its own and the next forward. */
+static void
+test_an_evaluation_right_before_a_forward(void)
+{
+    uint32_t main = begin_with_parameter();
+    uint32_t evaluate =
+        sample_call(s.recording, main, "/home/a/train.py", 20, "evaluate", NULL);
+    take_four(
+        sample_call(s.recording, evaluate, "/home/a/model.py", 5, "forward", "layer"),
+        1, 0);
+    take_four(sample_call(s.recording, main, "/home/a/model.py", 5, "forward", "layer"),
+              2, 1);
+    check_stages(1, 4, ML_STAGE_EVALUATION);
 }
 
 static void
@@ -108,6 +195,9 @@ int
 main(void)
 {
     RUN(test_stages_of_a_run);
+    RUN(test_casts_of_an_evaluation);
+    RUN(test_checkpoints_of_an_evaluation);
+    RUN(test_an_evaluation_right_before_a_forward);
     RUN(test_memory_failures);
     return TEST_RESULT();
 }

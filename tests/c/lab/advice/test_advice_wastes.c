@@ -89,12 +89,16 @@ test_what_does_not_grow(void)
 
 /* ---- Losses ---- */
 
-/* Logits of 32 MiB; their cast, its log-softmax and the gradients of both have 64. */
+#define OWN "/home/a/model.py"
+#define LIBRARY "/opt/site-packages/of/model.py"
+
+/* Logits of 32 MiB; their cast, its log-softmax and the gradients of both have 64.  FILE has the
+ * forward that makes them. */
 static void
-cast_logits(bool checkpointed)
+cast_logits(const char *file, bool checkpointed)
 {
     begin();
-    uint32_t stack = in_module(11);
+    uint32_t stack = sample_call(s.recording, line(11), file, 5, "forward", "net");
     uint64_t logits = take(32, stack, 2);
     uint64_t cast = take(64, stack, 3);
     give(logits, 32, 0, NEVER_USED);
@@ -118,7 +122,7 @@ cast_logits(bool checkpointed)
 static void
 test_logits_in_float32(void)
 {
-    cast_logits(false);
+    cast_logits(OWN, false);
     const ml_advice *advice = find(ML_ADVICE_LOGITS_FLOAT32);
     CHECK(advice != NULL);
     CHECK_UINT(advices->before.peak.allocated, 192 * MIB);
@@ -130,11 +134,27 @@ test_logits_in_float32(void)
     end();
 }
 
+/* The program's line leads to the library's, where the loss is to be changed. */
+static void
+test_a_loss_in_a_library(void)
+{
+    static const char *const files[] = {OWN, LIBRARY};
+    for (unsigned i = 0; i < 2; i++) {
+        cast_logits(files[i], false);
+        const ml_advice *advice = find(ML_ADVICE_LOSS_WHOLE);
+        CHECK(advice != NULL);
+        CHECK_INT(advice == NULL ? 0 : line_of(advice), i == 0 ? 5 : 11);
+        uint32_t model = advice == NULL ? 0 : advice->model;
+        CHECK_INT(s.recording->frames[model].line, i == 0 ? 0 : 5);
+        end();
+    }
+}
+
 /* Its log-softmax is not saved: a checkpoint makes it anew. */
 static void
 test_a_loss_that_is_checkpointed(void)
 {
-    cast_logits(true);
+    cast_logits(OWN, true);
     CHECK(find(ML_ADVICE_LOGITS_FLOAT32) == NULL);
     CHECK(find(ML_ADVICE_LOSS_WHOLE) == NULL);
     end();
@@ -199,6 +219,49 @@ test_a_graph_that_outlives_its_call(void)
     CHECK(advice != NULL && !advice->most && advice->exact);
     CHECK_UINT(advices->before.peak.allocated, 111 * MIB);
     CHECK_UINT(advice->alone.peak.allocated, 61 * MIB);
+    end();
+}
+
+/* 20 MiB go one block after their last use, while their call makes more: a variable's. */
+static void
+test_what_goes_within_its_call_is_no_graph(void)
+{
+    begin();
+    uint32_t stack = in_module(8);
+    uint32_t part =
+        sample_call(s.recording, stack, "/home/a/model.py", 9, "part", NULL);
+    take(1, line(2), 1);
+    uint64_t first = take(20, stack, 2);
+    uint64_t second = take(60, part, 3);
+    give(first, 20, 0, 3);
+    uint64_t third = take(5, part, 4);
+    give(third, 5, 0, 1);
+    give(second, 60, 0, 1);
+    CHECK(find(ML_ADVICE_GRAPH_UNUSED) == NULL);
+    end();
+}
+
+/* Another line calls the same module and trains it. */
+static void
+test_a_graph_is_of_the_line_that_called(void)
+{
+    begin();
+    uint32_t stack = in_module(20);
+    take(1, line(2), 1);
+    uint64_t first = take(20, stack, 2);
+    uint64_t second = take(30, stack, 3);
+    uint64_t outside = take(60, line(9), 4);
+    give(outside, 60, 0, 1);
+    give(second, 30, 0, 5);
+    give(first, 20, 0, 8);
+    uint32_t training = in_module(30);
+    s.recording->stacks[training].module = s.recording->stacks[stack].module;
+    uint64_t trained = take(1, training, 5);
+    take_back(1, 4, "MulBackward0");
+    give(trained, 1, 0, 1);
+    const ml_advice *advice = find(ML_ADVICE_GRAPH_UNUSED);
+    CHECK(advice != NULL);
+    CHECK_INT(advice == NULL ? 0 : line_of(advice), 20);
     end();
 }
 
@@ -346,7 +409,7 @@ test_a_module_makes_its_outputs_when_it_is_called(void)
 static void
 waste_everything(void)
 {
-    cast_logits(false);
+    cast_logits(OWN, false);
     sample_tag(&s, take(4, line(3), 9), ML_CATEGORY_PARAMETER);
     uint32_t stack = line(7);
     uint64_t last = take(8, stack, 9);
@@ -379,9 +442,12 @@ main(void)
     RUN(test_growth_by_copies);
     RUN(test_what_does_not_grow);
     RUN(test_logits_in_float32);
+    RUN(test_a_loss_in_a_library);
     RUN(test_a_loss_that_is_checkpointed);
     RUN(test_a_graph_that_no_pass_runs);
     RUN(test_a_graph_that_outlives_its_call);
+    RUN(test_what_goes_within_its_call_is_no_graph);
+    RUN(test_a_graph_is_of_the_line_that_called);
     RUN(test_a_graph_that_a_pass_retains);
     RUN(test_a_list_is_no_graph);
     RUN(test_a_list_without_last_uses);

@@ -86,11 +86,79 @@ test_workspaces_of_convolutions_leave_the_batch_unknown(void)
     }
 }
 
+/* Parameters and gradients of 80 MiB; of 240 MiB those that Adam keeps, 160, are too much.  CACHED
+ * blocks of 10 MiB, too small for the others, are released for the forward's, of MIB_KEPT. */
+static void
+run_out_in_the_step(unsigned cached, uint64_t mib_kept)
+{
+    begin();
+    uint32_t step = in_function("/torch/optim/adam.py", "step", NULL);
+    for (unsigned i = 0; i < 4; i++) {
+        parameter(layers[i], 20);
+    }
+    uint64_t first = next_addr;
+    for (unsigned i = 0; i < cached; i++) {
+        take(10, 0, 0);
+    }
+    for (unsigned i = 0; i < cached; i++) {
+        give(first + i * (UINT64_C(1) << 32), 10, 0);
+    }
+    for (unsigned i = 0; i < cached; i++) {
+        event_in(ML_ACTION_SEGMENT_FREE, first + i * (UINT64_C(1) << 32), 10 * MIB, 0);
+    }
+    uint64_t kept = take(mib_kept, in_module(layers[0]), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        sample_tag(&s, take(20, 0, ML_EVENT_BACKWARD), ML_CATEGORY_GRADIENT);
+    }
+    give(kept, mib_kept, ML_EVENT_BACKWARD);
+    for (unsigned i = 0; i < 3; i++) {
+        sample_tag(&s, take(20, step, 0), ML_CATEGORY_OPTIMIZER_STATE);
+    }
+    event_in(ML_ACTION_OOM, (20 - mib_kept) * MIB, 20 * MIB, step);
+    note(ML_NOTE_OPTIMIZER, "AdamW", 160 * MIB, 80 * MIB);
+    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+}
+
+/* Adam's step makes 80 MiB of temporaries.  Optimizers that update one parameter at a time make
+ * none: an 8-bit one takes 200 in all. */
+static void
+test_another_optimizer_makes_no_temporaries(void)
+{
+    run_out_in_the_step(0, 10);
+    ml_make_fit fit;
+    CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
+    CHECK_UINT(fit.memory_bytes, 240 * MIB);
+    const ml_remedy *remedy = ml_remedies_of(&fit.remedies, ML_REMEDY_OPTIMIZER_8BIT);
+    CHECK(remedy != NULL && remedy->fits && remedy->chosen);
+    CHECK(remedy != NULL && remedy->needs >= 200 * MIB);
+    sample_end(&s);
+}
+
+/* Memory without end keeps what is cached, and the need with it. */
+static void
+test_a_remedy_that_fits_needs_no_more_than_there_is(void)
+{
+    run_out_in_the_step(15, 12);
+    ml_make_fit fit;
+    CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
+    unsigned fitting = 0;
+    for (size_t i = 0; i < fit.remedies.count; i++) {
+        const ml_remedy *remedy = &fit.remedies.list[i];
+        fitting += remedy->fits;
+        CHECK(!remedy->fits || remedy->needs <= fit.memory_bytes);
+        CHECK_UINT(remedy->needs + remedy->saving, fit.remedies.needs);
+    }
+    CHECK(fitting != 0);
+    sample_end(&s);
+}
+
 int
 main(void)
 {
     RUN(test_gradients_that_live_take_their_part);
     RUN(test_only_whole_samples_are_tried);
     RUN(test_workspaces_of_convolutions_leave_the_batch_unknown);
+    RUN(test_another_optimizer_makes_no_temporaries);
+    RUN(test_a_remedy_that_fits_needs_no_more_than_there_is);
     return TEST_RESULT();
 }

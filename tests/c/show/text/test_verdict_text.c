@@ -75,8 +75,9 @@ test_findings_without_a_line(void)
     found(ML_FINDING_OUTSIDE);
     CHECK_WORDS(ml_verdict_finding, "Outside torch: 1.50 MiB of the GPU's 2.00 GiB.");
     found(ML_FINDING_FRAGMENTED);
-    CHECK_WORDS(ml_verdict_finding, "Fragmented: 1.50 MiB of the 2.00 GiB reserved lie "
-                                    "free between blocks in use.");
+    CHECK_WORDS(ml_verdict_finding,
+                "Fragmented: at the peak of reserved memory, 1.50 MiB of 2.00 GiB "
+                "lie free between blocks in use.");
     found(ML_FINDING_PEAK_IN_EVALUATION);
     CHECK_WORDS(ml_verdict_finding,
                 "The peak is in an evaluation, not in the training: "
@@ -92,19 +93,22 @@ test_the_cache_names_its_setting(void)
 {
     begin();
     found(ML_FINDING_CACHE_HELD);
-    CHECK_WORDS(ml_verdict_finding,
-                "Cached: 1.50 MiB of the 2.00 GiB reserved are not in use.");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Cached: at the peak of reserved memory, 1.50 MiB of 2.00 GiB are not in use.");
     strcpy(verdict.blamed.setting, "max_split_size_mb:64");
     verdict.blamed.saving = MIB;
-    CHECK_WORDS(ml_verdict_finding,
-                "Cached: 1.50 MiB of the 2.00 GiB reserved are not in use: "
-                "max_split_size_mb:64 holds them. Write unset PYTORCH_CUDA_ALLOC_CONF "
-                "instead: 1.00 MiB less are reserved, tried.");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Cached: at the peak of reserved memory, 1.50 MiB of 2.00 GiB are not in use: "
+        "max_split_size_mb:64 holds them. Write unset PYTORCH_CUDA_ALLOC_CONF "
+        "instead: 1.00 MiB less are reserved, tried.");
     strcpy(verdict.blamed.instead, "a:1");
-    CHECK_WORDS(ml_verdict_finding,
-                "Cached: 1.50 MiB of the 2.00 GiB reserved are not in use: "
-                "max_split_size_mb:64 holds them. Write PYTORCH_CUDA_ALLOC_CONF=a:1 "
-                "instead: 1.00 MiB less are reserved, tried.");
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Cached: at the peak of reserved memory, 1.50 MiB of 2.00 GiB are not in use: "
+        "max_split_size_mb:64 holds them. Write PYTORCH_CUDA_ALLOC_CONF=a:1 "
+        "instead: 1.00 MiB less are reserved, tried.");
     sample_end(&s);
 }
 
@@ -207,6 +211,12 @@ test_changes(void)
                 "MiB more reserved (estimated)");
     CHECK_WORDS(ml_verdict_code,
                 "train.py:8: x = torch.utils.checkpoint.checkpoint(layer, x, "
+                "use_reentrant=False)");
+
+    /* The model's own line is where it is to be written. */
+    advice.model = line_of("/opt/site-packages/of/loss.py", "forward").frame;
+    CHECK_WORDS(ml_verdict_code,
+                "of/loss.py:8: x = torch.utils.checkpoint.checkpoint(layer, x, "
                 "use_reentrant=False)");
 
     advice = (ml_advice){.kind = ML_ADVICE_SETTINGS,
