@@ -342,9 +342,11 @@ class _Summary:
 
 
 def _holds(recording):
-    """Whether RECORDING has memory: its end alone is an event."""
-    devices = peaks.devices(recording)
-    return any(recording.peak(i)["peak"]["reserved_bytes"] for i in devices)
+    """Whether RECORDING has memory, or ran out of it: its end alone is an event."""
+    return any(
+        recording.peak(i)["peak"]["reserved_bytes"] or recording.oom(i) is not None
+        for i in peaks.devices(recording)
+    )
 
 
 def _who(entries):
