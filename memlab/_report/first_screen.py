@@ -41,6 +41,7 @@ class Device:
         self.source = recording.source
         self.verdict: Verdict = _verdict.of_device(recording, device, start)
         self.answer: Peak = recording.peak(device)
+        self.workspaces = _verdict.workspaces(recording.growth(device))
         self.modules = functools.cache(functools.partial(modules.rows, recording, device))
 
     @property
@@ -51,7 +52,8 @@ class Device:
     @property
     def grows(self) -> bool:
         """Whether memory grows by step."""
-        return any(item["kind"] == "grows" for item in self.verdict["findings"])
+        grows = any(item["kind"] == "grows" for item in self.verdict["findings"])
+        return grows or self.workspaces != ""
 
     @property
     def urgency(self) -> tuple[bool, int]:
@@ -146,6 +148,8 @@ def _unguarded(device):
 
 def _judged(device, changes):
     sentences = _verdict.sentences(device.verdict)
+    if device.workspaces:
+        sentences.insert(device.failed, device.workspaces)
     if sentences:
         yield Heading("Verdict: ", sentences[0])
         yield from map(Said, sentences[1:])

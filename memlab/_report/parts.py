@@ -346,8 +346,8 @@ _STEPS = {
 
 
 def _growth(growth, choice):
-    growing, streams = growth["lines"], growth["workspaces"]
-    if not growing and streams is None:
+    growing, streams = growth["lines"], _verdict.workspaces(growth)
+    if not growing and not streams:
         return
     shown = growing[: choice.lines]
 
@@ -366,13 +366,8 @@ def _growth(growth, choice):
         yield Table(columns, [cells(line) for line in shown], names=True, headed=True)
     if growing[len(shown) :]:
         yield Said(f"... and {wording.plural(len(growing) - len(shown), 'more line')}")
-    if streams is not None:
-        yield Said(
-            f"cuBLAS's workspaces grow by {size(streams['bytes_per_step'])} a step since step "
-            f"{streams['since_step']}: torch keeps them for each stream, {streams['streams']} so "
-            "far. Make the streams once and reuse them, or call "
-            "torch._C._cuda_clearCublasWorkspaces() every few steps."
-        )
+    if streams:
+        yield Said(streams)
 
 
 def _stacks(answer, choice):
