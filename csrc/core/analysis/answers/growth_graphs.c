@@ -5,10 +5,10 @@
  * something other than a node of autograd holds them, they are no part of it. */
 #include "analysis/answers/growth_parts.h"
 
+#include "analysis/attribution/passes.h"
+
 #include <string.h>
 
-/* The value of a loss, in bytes. */
-#define SCALAR_BYTES 8
 /* Blocks that a graph has besides its end. */
 #define GRAPH_BLOCKS 2
 
@@ -31,7 +31,7 @@ is_scalar(const growth_work *f, const ml_kept *block)
 {
     const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
     return ml_events_size(&lifetimes->trace->events,
-                          lifetimes->rows[block->row].birth - 1) <= SCALAR_BYTES;
+                          lifetimes->rows[block->row].birth - 1) <= ML_LOSS_VALUE_BYTES;
 }
 
 /* Blocks of a forward, larger than a value, that a step left and made up to ROW. */

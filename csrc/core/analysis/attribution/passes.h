@@ -12,6 +12,9 @@
 #include "analysis/attribution/cause.h"
 #include "analysis/lifetimes/lifetimes.h"
 
+/* The value of a loss, from which a pass begins, takes so many bytes at most. */
+#define ML_LOSS_VALUE_BYTES 8
+
 typedef struct ml_passes {
     const ml_causes *causes;       /* borrowed */
     const ml_device_trace *trace;  /* borrowed */

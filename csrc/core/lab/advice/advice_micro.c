@@ -13,10 +13,8 @@
  * again when the pass comes to it. */
 #include "lab/advice/advice_rules.h"
 
+#include "analysis/attribution/passes.h"
 #include "base/base.h"
-
-/* The value of a loss, in bytes. */
-#define SCALAR_BYTES 8
 
 /* Demands from FIRST up to BACK, then those of the pass up to END. */
 typedef struct span {
@@ -99,7 +97,7 @@ static bool
 is_value(const micro_work *f, size_t demand)
 {
     return ml_explained_of(f->it, demand)->cause.module == 0 &&
-           demand_of(f, demand)->bytes <= SCALAR_BYTES;
+           demand_of(f, demand)->bytes <= ML_LOSS_VALUE_BYTES;
 }
 
 /* The last value between the calls that begin with I and NEXT; SIZE_MAX: these are no calls of
@@ -224,7 +222,7 @@ static bool
 crosses(const micro_work *f, const span *of, size_t demand)
 {
     const ml_demand *is = demand_of(f, demand);
-    if (!is_freed_until(f, of, demand) || is->bytes <= SCALAR_BYTES * f->count ||
+    if (!is_freed_until(f, of, demand) || is->bytes <= ML_LOSS_VALUE_BYTES * f->count ||
         ml_weights_have(&f->weights, is->bytes)) {
         return false;
     }
