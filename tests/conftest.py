@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cuda_here import has_gpu, why_no_cuda, why_no_torch, why_not_measured
+from cuda_here import has_gpu, why_no_cuda, why_no_torch, why_not_measured, why_phantoms
 from viewer_pages import chromium, open_page, show  # noqa: F401
 from warm import LATE
 from warm import end as end_parents
@@ -101,8 +101,8 @@ def phantom_run(device_environment, tmp_path):
     """
 
     def run(program, *args, check=True, env=None, timeout=300, warm=None):
-        if has_gpu() and any(name.startswith("MEMLAB_PHANTOM_") for name in env or ()):
-            pytest.skip("sets the phantom's devices or memory, and here is a GPU")
+        if why := why_phantoms(env or ()):
+            pytest.skip(why)
         script = program
         if not isinstance(program, Path):
             script = tmp_path / "program.py"

@@ -199,7 +199,7 @@ def check_changes():
         assert both.actions(snapshot).count("alloc") == 1, both.actions(snapshot)
         assert "two" in names(snapshot)[0]
     stop()
-    assert memlab.snapshot()["device_traces"] == [[]]
+    assert not any(memlab.snapshot()["device_traces"])
 
 
 def check_legacy():

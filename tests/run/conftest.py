@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from cuda_here import why_phantoms
 from lines_programs import MEMLAB
 from run_folders import HEAD, ROOT
 from warm import run as run_warm
@@ -54,6 +55,8 @@ def run(tmp_path, device_environment):
         )
 
     def run(source, *args, status=0, env=None, forked=True, stdout=subprocess.PIPE):
+        if why := why_phantoms(env or ()):
+            pytest.skip(why)
         (tmp_path / "program.py").write_text(HEAD + source)
         words, env = [*args, "program.py"], env or {}
         if forked and stdout == subprocess.PIPE:

@@ -17,6 +17,13 @@ def has_gpu():
     return devices.gpu_present()
 
 
+def why_phantoms(variables):
+    """The reason why no program can have VARIABLES of the environment here, or None."""
+    if has_gpu() and any(name.startswith("MEMLAB_PHANTOM_") for name in variables):
+        return "sets the phantom's devices or memory, and here is a GPU"
+    return None
+
+
 @functools.cache
 def why_no_torch():
     """The reason why torch cannot be used, or None."""
