@@ -23,6 +23,10 @@ _ROWS = 10
 # With fewer there is no room for a table of the kinds.
 _LEAST_OF_TWO = 8
 _KINDS_IN_LINE = 3
+# With as many or fewer the rest of the peak is a large part of it.
+_TELLING = 4
+# A change that saves less than one part in so many of the peak is small.
+_SMALL = 20
 _OTHERS = 2
 # A forward without a graph that makes so many is known to be an evaluation (stages.h).
 _RUN_BLOCKS = 4
@@ -232,6 +236,21 @@ def shown(recording: Recording, devices: Sequence[int]) -> int:
     return _by_urgency(recording, devices)[0].index
 
 
+def _layouts(device):
+    """Numbers of rows and changes, the largest screen first: a third change that saves little
+    goes before the rows that say what most of the peak is."""
+    peak, third = device.verdict["peak"], device.verdict["changes"][2:3]
+    small = all(
+        change[f"{of}_saving_bytes"] * _SMALL < peak[f"{of}_bytes"]
+        for change in third
+        for of in ("allocated", "reserved")
+    )
+    yield from ((rows, 3) for rows in range(_ROWS, _TELLING, -1))
+    if small:
+        yield from ((rows, 2) for rows in range(_ROWS, _TELLING, -1))
+    yield from ((rows, min(rows, 3)) for rows in range(_TELLING, 1, -1))
+
+
 def parts(
     recording: Recording,
     devices: Sequence[int],
@@ -247,8 +266,7 @@ def parts(
     told, *others = _by_urgency(recording, devices, start)
     others = [each for each in others if any(each.urgency)]
     said = [*_of_ranks(recording)]
-    for rows in range(_ROWS, 1, -1):
-        changes = 3 if rows > 3 else rows
+    for rows, changes in _layouts(told):
         made = _parts(told, others, last, rows, changes, said)
         if len(text([*notes], made).splitlines()) <= LINES:
             break

@@ -426,6 +426,14 @@ finish_last(ml_remainder_builder *b, uint32_t failed)
     return known ? add_loss(b, out->recorded) : 0;
 }
 
+/* Whether a loss over classes asked for demand I. */
+static bool
+is_of_classes(const ml_remainder_builder *b, size_t i)
+{
+    static const char *const names[] = {"cross_entropy", "log_softmax", "nll_loss"};
+    return ml_remainder_is_of(b, i, names, sizeof(names) / sizeof(names[0]));
+}
+
 /* After the modules: a loss, which may cast what it asked for last, or have asked for the cast.
  * What one asks for element by element goes with its mean. */
 static int
@@ -442,7 +450,7 @@ finish_loss(ml_remainder_builder *b)
     uint64_t returned = 0;
     for (size_t i = 0; i < out->recorded; i++) {
         if (is_of_pass(b, i) && out->items[i].scales &&
-            ml_explained_of(b->it, i)->cause.module != 0) {
+            ml_explained_of(b->it, i)->cause.module != 0 && !is_of_classes(b, i)) {
             returned = out->workload->demands[i].bytes;
         }
     }
@@ -457,6 +465,11 @@ int
 ml_remainder_finish_forward(ml_remainder_builder *b)
 {
     ml_cause cause = ml_causes_of(b->it->causes, b->it->device, b->out->failed);
+    /* Also within the model's own forward. */
+    if (is_of_classes(b, b->out->recorded)) {
+        b->loss = b->loss == ML_LOSS_UNKNOWN ? ML_LOSS_CLASSES : b->loss;
+        return finish_loss(b);
+    }
     if (cause.module == 0) {
         return finish_loss(b);
     }

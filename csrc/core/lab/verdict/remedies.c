@@ -1,6 +1,7 @@
 /* Remedies.  See remedies.h. */
 #include "lab/verdict/remedies.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/attribution/module_repeats.h"
@@ -25,6 +26,7 @@ typedef struct chest {
     ml_string family; /* path up to the number, of the modules with the most bytes */
     uint32_t modules; /* of it */
     uint64_t loss;    /* bytes of the largest block made by a loss */
+    bool autocast;    /* the run has it already */
     uint32_t gpus;
 } chest;
 
@@ -140,6 +142,52 @@ find_loss(chest *c)
     }
 }
 
+/* Sets *COUNT to the number of SIZES, without those that are there twice. */
+static void
+drop_equals(uint64_t *sizes, size_t *count)
+{
+    qsort(sizes, *count, sizeof(uint64_t), ml_compare_u64);
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++) {
+        if (kept == 0 || sizes[kept - 1] != sizes[i]) {
+            sizes[kept++] = sizes[i];
+        }
+    }
+    *count = kept;
+}
+
+/* Autocast casts parameters in the forward: of most of their sizes there is one of half. */
+static int
+find_autocast(chest *c)
+{
+    const ml_workload *workload = c->remainder->workload;
+    size_t recorded = c->remainder->recorded;
+    uint64_t *sizes = ml_alloc((2 * recorded + 1) * sizeof(uint64_t));
+    if (sizes == NULL) {
+        return ML_ENOMEM;
+    }
+    uint64_t *cast = sizes + recorded;
+    size_t count = 0;
+    for (size_t i = 0; i < recorded; i++) {
+        if (c->remainder->items[i].category == ML_CATEGORY_PARAMETER) {
+            sizes[count++] = workload->demands[i].bytes;
+        }
+    }
+    drop_equals(sizes, &count);
+    size_t cast_count = 0;
+    for (size_t i = 0; i < recorded; i++) {
+        uint64_t whole = 2 * workload->demands[i].bytes;
+        if (ml_explained_of(c->it, i)->cause.phase == ML_PHASE_FORWARD && count != 0 &&
+            bsearch(&whole, sizes, count, sizeof(uint64_t), ml_compare_u64) != NULL) {
+            cast[cast_count++] = whole;
+        }
+    }
+    drop_equals(cast, &cast_count);
+    c->autocast = cast_count > 1 && 2 * cast_count > count;
+    ml_free(sizes);
+    return 0;
+}
+
 /* ---- Edits ---- */
 
 static bool
@@ -172,7 +220,8 @@ edited(const chest *c, size_t i, uint64_t bytes, unsigned kind)
     case ML_REMEDY_OPTIMIZER_OFFLOADED:
         return step || is_optimizers(c, i) ? 0 : bytes;
     case ML_REMEDY_BFLOAT16:
-        return made && category != ML_CATEGORY_INPUT ? bytes / 2 : bytes;
+        return made && category != ML_CATEGORY_INPUT && !c->autocast ? bytes / 2
+                                                                     : bytes;
     case ML_REMEDY_CHECKPOINT:
         /* One module's blocks at a time, and an input of each module. */
         return made && c->modules > 1 && is_of(c, i, c->family)
@@ -391,6 +440,7 @@ ml_remedies_find(const ml_remainder *remainder, const ml_advice_case *it,
     int error = mark_stacks(&c);
     c.left = ml_advice_left_by_steps(it);
     error = error == 0 && c.left == NULL ? ML_ENOMEM : error;
+    error = error == 0 ? find_autocast(&c) : error;
     if (error == 0) {
         find_family(&c);
         find_loss(&c);

@@ -4,7 +4,7 @@
  * Owns the list and the edits that stand for each.  The edits of a remedy change the sizes of
  * a run's demands and its remainder's; a trial tells the saving, and a trial in the memory that
  * there is whether it fits.  The recording does not say types, so that bfloat16 supposes
- * float32; each text in Python says what it costs. */
+ * float32 where nothing is cast; each text in Python says what it costs. */
 #ifndef ML_REMEDIES_H
 #define ML_REMEDIES_H
 

@@ -152,6 +152,31 @@ test_a_remedy_that_fits_needs_no_more_than_there_is(void)
     sample_end(&s);
 }
 
+/* Parameters of 40 and 24 MiB, of which autocast makes 20 and 12: bfloat16 is there already.  A
+ * forward that makes 20 and 13 may compute in float32. */
+static void
+test_autocast_is_not_named_where_it_runs(void)
+{
+    for (uint64_t second = 12; second <= 13; second++) {
+        begin();
+        parameter(layers[0], 40);
+        parameter(layers[0], 24);
+        parameter(layers[1], 40);
+        parameter(layers[1], 24);
+        take(20, in_module(layers[0]), 0);
+        take(second, in_module(layers[0]), 0);
+        take(200, in_module(layers[0]), 0);
+        event_in(ML_ACTION_OOM, 50 * MIB, 200 * MIB, in_module(layers[1]));
+        note(ML_NOTE_OPTIMIZER, "SGD", 0, 128 * MIB);
+        note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+        ml_make_fit fit;
+        CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
+        bool named = ml_remedies_of(&fit.remedies, ML_REMEDY_BFLOAT16) != NULL;
+        CHECK_INT(named, second == 13);
+        sample_end(&s);
+    }
+}
+
 int
 main(void)
 {
@@ -160,5 +185,6 @@ main(void)
     RUN(test_workspaces_of_convolutions_leave_the_batch_unknown);
     RUN(test_another_optimizer_makes_no_temporaries);
     RUN(test_a_remedy_that_fits_needs_no_more_than_there_is);
+    RUN(test_autocast_is_not_named_where_it_runs);
     return TEST_RESULT();
 }

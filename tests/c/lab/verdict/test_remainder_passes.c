@@ -281,6 +281,30 @@ test_a_loss_in_16_bits_casts_to_float32(void)
     }
 }
 
+/* The model's own forward computes the loss: logits of 40 MiB are cast to 80, and memory ends at
+ * 80 more.  That is no result of which a loss is to come. */
+static void
+test_memory_ends_in_the_loss_of_the_model(void)
+{
+    begin();
+    parameter("head", 10);
+    uint32_t head = in_module("head");
+    take(5, head, 0);
+    take(40, head, 0);
+    uint32_t loss = in_function("/torch/nn/functional.py", "cross_entropy", "net");
+    take(80, loss, 0);
+    event_in(ML_ACTION_OOM, 10 * MIB, 80 * MIB, loss);
+    ml_advice_case it;
+    ml_remainder little;
+    find(&little, &it, false);
+    CHECK_UINT(little.untold, 0);
+    for (size_t i = little.recorded + 1; i < little.workload->count; i++) {
+        CHECK(little.items[i].kind != ML_REST_PASS);
+    }
+    end(&little, &it);
+    sample_end(&s);
+}
+
 /* Three layers of 100 MiB with parameters of 20; memory ends in the second.  What the loss of the
  * last one's result takes in each case, where little and where much is assumed. */
 static void
@@ -542,6 +566,7 @@ main(void)
     RUN(test_a_result_that_is_replaced_is_no_growth);
     RUN(test_what_each_pass_leaves_is_growth);
     RUN(test_a_loss_in_16_bits_casts_to_float32);
+    RUN(test_memory_ends_in_the_loss_of_the_model);
     RUN(test_a_loss_behind_the_last_layer);
     RUN(test_memory_ends_in_the_loss);
     RUN(test_a_backward_pass_under_way);
