@@ -89,8 +89,7 @@ typedef struct ml_advice {
     bool exact;     /* false: the edit is an estimate of what the change does */
     bool most;      /* of which the change does no more, and maybe less; not exact */
     uint32_t frame; /* frame id of the line that it is about; 0: none */
-    uint32_t
-        model;    /* frame id of the model's own line to which that leads; 0: itself */
+    uint32_t model; /* frame id of the model's own line behind it; 0: itself */
     char *module; /* owned; paths with ", " between, "*" for what differs; NULL: none */
     /* String: the tensor's, as its owner calls it; of late frees the variable that holds it,
      * "NAME of FUNCTION"; 0: none. */
