@@ -108,8 +108,9 @@ size_of(const ml_categories *c, const ml_lifetime *life)
 bool
 ml_categories_like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
-    return ml_workspaces_last(&c->workspaces, life->requested) &&
-           ml_workspaces_hold(&c->workspaces, life);
+    const ml_workspaces *of = &c->workspaces;
+    return (ml_workspaces_last(of, life->requested) && ml_workspaces_hold(of, life)) ||
+           ml_workspaces_follow_result(of, life);
 }
 
 /* Likewise of cuBLAS's handle, from before the first event too. */

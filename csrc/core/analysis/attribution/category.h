@@ -77,8 +77,9 @@ void ml_categories_free(ml_categories *categories); /* takes NULL */
 
 ml_verdict ml_categories_judge(const ml_categories *categories, const ml_lifetime *life,
                                const ml_cause *cause);
-/* Whether LIFE, of an event, lasts and is like what a library keeps, by its size and as the first
- * of it, where nothing else is known of it: without backward passes a recording tells no more. */
+/* Whether LIFE, of an event, is like what a library has for one operation; or lasts and is like what
+ * it keeps, by its size and as the first of it, where nothing else is known of it: without backward
+ * passes a recording tells no more. */
 bool ml_categories_like_workspace(const ml_categories *categories,
                                   const ml_lifetime *life);
 

@@ -205,43 +205,6 @@ may_be_products(const ml_lifetime *life, uint64_t size)
            life->birth != 0 && life->requested == life->birth + 1;
 }
 
-int
-ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
-                   const ml_recording *recording, size_t device,
-                   const ml_lifetimes *lifetimes)
-{
-    const ml_device_trace *trace = lifetimes->trace;
-    const uint8_t *marks = ml_causes_marks(causes, device);
-    bool products = false;
-    bool passes = false;
-    int error = 0;
-    *of = (ml_workspaces){.recording = recording,
-                          .lifetimes = lifetimes,
-                          .facts = ml_causes_facts(causes),
-                          .signs = ml_causes_signs(causes),
-                          .last = find_last(marks, trace->event_count)};
-    ml_event_cursor cursor;
-    ml_event_cursor_init(&cursor, &trace->events,
-                         ML_EVENT_BIT(size) | ML_EVENT_BIT(stream) |
-                             ML_EVENT_BIT(thread));
-    for (size_t i = 0; i < trace->event_count && error == 0; i++) {
-        if ((marks[i] & ML_MARK_ALLOC) == 0) {
-            continue;
-        }
-        const ml_event *event = ml_event_cursor_at(&cursor, i);
-        size_t row = ml_lifetimes_row(lifetimes, i);
-        products = products || may_be_products(&lifetimes->rows[row], event->size);
-        uint8_t phase = marks[i] & ML_MARK_PHASE;
-        passes = passes || phase == ML_PHASE_BACKWARD;
-        if (ml_workspace_has_size(event->size) ||
-            (event->size == ML_WORKSPACE_LIGHT && phase == ML_PHASE_FORWARD)) {
-            error = keep_first(of, event, row, phase);
-        }
-    }
-    error = error == 0 ? keep_earlier(of, passes) : error;
-    return error == 0 && products ? keep_nodes(of) : error;
-}
-
 void
 ml_workspaces_fini(ml_workspaces *of)
 {
@@ -335,6 +298,78 @@ is_result(const ml_workspaces *of, size_t result, const ml_event *made,
 }
 
 bool
+ml_workspaces_follow_result(const ml_workspaces *of, const ml_lifetime *life)
+{
+    const ml_events *events = &of->lifetimes->trace->events;
+    if (life->birth == 0 ||
+        !may_be_products(life, ml_events_size(events, life->birth - 1))) {
+        return false;
+    }
+    ml_event made = ml_events_at(events, life->birth - 1);
+    size_t before = block_before(events, life->birth - 1);
+    return before != 0 && is_result(of, before - 1, &made, life);
+}
+
+/* Whether torch makes a workspace for each product, and so keeps none.  Without PASSES no nodes
+ * tell products. */
+static bool
+makes_for_products(const ml_workspaces *of, bool passes)
+{
+    const ml_lifetimes *lifetimes = of->lifetimes;
+    for (size_t i = lifetimes->earlier_count; i < lifetimes->count; i++) {
+        const ml_lifetime *life = &lifetimes->rows[i];
+        if (ml_workspaces_follow_result(of, life)) {
+            ml_event made = ml_events_at(&lifetimes->trace->events, life->birth - 1);
+            if (!passes || is_in_product(of, &made)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+int
+ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
+                   const ml_recording *recording, size_t device,
+                   const ml_lifetimes *lifetimes)
+{
+    const ml_device_trace *trace = lifetimes->trace;
+    const uint8_t *marks = ml_causes_marks(causes, device);
+    bool products = false;
+    bool passes = false;
+    int error = 0;
+    *of = (ml_workspaces){.recording = recording,
+                          .lifetimes = lifetimes,
+                          .facts = ml_causes_facts(causes),
+                          .signs = ml_causes_signs(causes),
+                          .last = find_last(marks, trace->event_count)};
+    ml_event_cursor cursor;
+    ml_event_cursor_init(&cursor, &trace->events,
+                         ML_EVENT_BIT(size) | ML_EVENT_BIT(stream) |
+                             ML_EVENT_BIT(thread));
+    for (size_t i = 0; i < trace->event_count && error == 0; i++) {
+        if ((marks[i] & ML_MARK_ALLOC) == 0) {
+            continue;
+        }
+        const ml_event *event = ml_event_cursor_at(&cursor, i);
+        size_t row = ml_lifetimes_row(lifetimes, i);
+        products = products || may_be_products(&lifetimes->rows[row], event->size);
+        uint8_t phase = marks[i] & ML_MARK_PHASE;
+        passes = passes || phase == ML_PHASE_BACKWARD;
+        if (ml_workspace_has_size(event->size) ||
+            (event->size == ML_WORKSPACE_LIGHT && phase == ML_PHASE_FORWARD)) {
+            error = keep_first(of, event, row, phase);
+        }
+    }
+    error = error == 0 && products ? keep_nodes(of) : error;
+    if (error == 0 && products && makes_for_products(of, passes)) {
+        of->count = 0;
+        return 0;
+    }
+    return error == 0 ? keep_earlier(of, passes) : error;
+}
+
+bool
 ml_workspaces_of_product(const ml_workspaces *of, const ml_lifetime *life)
 {
     const ml_events *events = &of->lifetimes->trace->events;
@@ -346,14 +381,14 @@ ml_workspaces_of_product(const ml_workspaces *of, const ml_lifetime *life)
     if (made.size == ML_WORKSPACE_ODD) {
         return true;
     }
-    size_t before = block_before(events, life->birth - 1);
-    bool result = before != 0 && is_result(of, before - 1, &made, life);
+    bool result = ml_workspaces_follow_result(of, life);
     if (result && made.size == ML_WORKSPACE_EVEN) {
         return true;
     }
     if (!is_in_product(of, &made)) {
         return false;
     }
+    size_t before = block_before(events, life->birth - 1);
     if (result || before == 0) {
         return true;
     }

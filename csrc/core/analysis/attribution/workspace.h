@@ -80,6 +80,9 @@ ml_workspaces_last(const ml_workspaces *of, uint32_t requested)
  * and phase came before it.  Of several from before the first event any may be. */
 bool ml_workspaces_keep(const ml_workspaces *of, const ml_lifetime *life);
 
+/* Whether LIFE has the size of a workspace, the next event frees it, and the allocation before it,
+ * of the same operation, is the result, which outlives it. */
+bool ml_workspaces_follow_result(const ml_workspaces *of, const ml_lifetime *life);
 /* Whether LIFE was made for one product: the next event frees it, it has the size of
  * cuBLAS's, and the allocation before it, of the same operation, is the result, which
  * outlives it.  A program that makes and drops a tensor of that size has no such result.
