@@ -234,7 +234,9 @@ class ExplainedDevice(TypedDict):
 
     recorded: its peaks, of each total alone; peak: those of the same run in the model of the
     allocator, with segments where the driver would put them, with which all else is
-    compared. failed: a request failed; in the model it does not.  findings: of the verdict.
+    compared. start_cached_bytes: cached when the recording began, if the model, which begins
+    without this cache, reserves less for it; else 0. failed: a request failed; in the model
+    it does not.  findings: of the verdict.
     """
 
     device: int
@@ -242,6 +244,7 @@ class ExplainedDevice(TypedDict):
     exact: bool
     inexact_because: list[str]
     recorded: Totals
+    start_cached_bytes: int
     peak: ExplainedPeak
     at_reserved_peak: ExplainedReserved
     parts: list[ExplainedPart]

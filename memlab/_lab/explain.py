@@ -171,6 +171,11 @@ def _why(answer: ExplainedDevice):
             f"The recorded run ran out of memory with {_size(was)} reserved; the replay has "
             "unlimited memory."
         )
+    elif answer["start_cached_bytes"]:
+        yield Said(
+            f"The recorded run reserved {_size(was)}. It had {_size(answer['start_cached_bytes'])} "
+            "cached when the recording began; the replays begin without this cache."
+        )
     elif was != peak["reserved_bytes"]:
         yield Said(
             f"The recorded run reserved {_size(was)}; the replays assume the likeliest driver "

@@ -239,6 +239,47 @@ def test_most_saving_comes_first_and_all_of_it_is_no_sum(trained):
     assert savings[0] <= saving(answer["together"]) < sum(savings)
 
 
+# ---- A recording that begins in the middle ----
+
+
+def begun_late():
+    """120 MiB that were cached before the recording began; then 60 MiB come and go."""
+    run = Run()
+    addr = run.segment(120)
+    run.alloc(addr, 120, line=3)
+    run.free(addr)
+    run.events.clear()
+    run.alloc(addr, 60, line=7)
+    run.free(addr)
+    return run.recording()
+
+
+def test_a_cache_from_before_the_recording_is_named_as_such(tmp_path, capsys):
+    answer = only(begun_late())
+    assert answer["recorded"]["reserved_bytes"] == 120 * MIB
+    assert answer["peak"]["reserved_bytes"] == 60 * MIB
+    assert answer["start_cached_bytes"] == 120 * MIB
+    path = tmp_path / "run.pickle"
+    begun_late().write_pickle(str(path), True)
+    _, out, _ = explain(capsys, path)
+    assert "reserved 120 MiB. It had 120 MiB cached when the recording began; the" in out
+    assert "driver placement" not in out
+    assert only(between())["start_cached_bytes"] == 0
+
+
+def test_the_same_program_replays_from_the_recorded_cache():
+    recording = begun_late()
+    assert recording.replay(0, memory=1 << 30)["reserved_peak_bytes"] == 120 * MIB
+    # Where the memory does not hold the cache, and with other settings, it begins anew.
+    assert recording.replay(0, memory=100 * MIB)["reserved_peak_bytes"] == 60 * MIB
+    assert recording.replay(0, conf="")["reserved_peak_bytes"] == 60 * MIB
+
+
+def test_settings_are_not_praised_for_a_cache_that_they_begin_without():
+    tuned = memlab.tune(begun_late())["devices"][0]
+    assert tuned["best"] is None, tuned
+
+
 # ---- The command ----
 
 

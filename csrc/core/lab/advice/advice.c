@@ -241,6 +241,7 @@ advise(const ml_advice_case *it, ml_advices *out)
 {
     out->recorded = it->workload->peak;
     out->before = it->before;
+    out->start_cached = it->start_cached;
     out->exact = it->exact;
     out->failed = it->workload->failed;
     out->doubts = it->workload->doubts |

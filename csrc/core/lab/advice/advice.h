@@ -21,9 +21,10 @@ typedef struct ml_advices {
     ml_trial_result after;  /* with all advices that work together */
     ml_advice *list;        /* owned; most saving first */
     size_t count;
-    uint64_t tried; /* proposals that were tried */
-    bool exact;     /* a trial at the recorded addresses agrees with the recording */
-    bool failed;    /* a request failed; in the trials it has the memory it asked for */
+    uint64_t tried;        /* proposals that were tried */
+    uint64_t start_cached; /* as the case has it */
+    bool exact;  /* a trial at the recorded addresses agrees with the recording */
+    bool failed; /* a request failed; in the trials it has the memory it asked for */
     bool uses_known;    /* the recording knows when blocks were last used */
     uint32_t doubts;    /* of the workload; a bit for each enum ml_doubt */
     ml_cause at_peak;   /* the allocation that made the peak; all 0: none */

@@ -135,7 +135,10 @@ typedef struct ml_advice_case {
     const ml_causes *causes; /* borrowed */
     uint8_t *stages;         /* owned; enum ml_stage by event */
     ml_held_variables variables;
-    bool exact;    /* a trial at the recorded addresses agrees with the recording */
+    bool exact; /* a trial at the recorded addresses agrees with the recording */
+    /* Bytes cached when the recording began, if the trials, which begin without them,
+     * reserve less for it; else 0. */
+    uint64_t start_cached;
     size_t failed; /* event of the first request that failed; ML_NO_EVENT: none did */
     size_t unfinished;     /* event; start of the forward pass in which it failed */
     uint64_t memory_bytes; /* of the recorded run; UINT64_MAX: unknown */

@@ -25,6 +25,9 @@ typedef struct ml_trial_options {
     /* the memory before the first event is seeded as recorded; else it is requested
      * anew, by address */
     bool recorded_addresses;
+    /* the start is seeded at other addresses too, if the memory holds its segments: it
+     * was made by the same program, with the same settings */
+    bool recorded_start;
     /* continue after an out of memory, without the failed request; else stop there.  A
      * request that failed in the recording never stops the trial. */
     bool go_on;
