@@ -329,10 +329,11 @@ def _device(answer: ExplainedDevice) -> list[Part]:
     if len(answer["advice"]) > 1:
         parts += _together(answer, advised)
     elif not answer["advice"]:
+        peak = "the peak and what the failed request found in use" if answer["failed"] else "the peak"
         parts += [
             Heading("No saving found"),
             Said(
-                f"{plural(answer['tried'], 'change')} replayed, none lowers the peak. Checked: "
+                f"{plural(answer['tried'], 'change')} replayed, none lowers {peak}. Checked: "
                 f"{'late frees, ' * answer['uses_known']}copies, gradients, graphs, "
                 "checkpointing, fragmentation, settings."
             ),

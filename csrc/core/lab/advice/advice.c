@@ -67,6 +67,18 @@ lowers(const ml_trial_result *before, const ml_totals *after)
                        before->peak.reserved);
 }
 
+/* Whether a request that failed finds less in use.  Memory that was free by then does not
+ * help it, as torch gives its cache back before it fails; that settings do is told by
+ * lab/verdict. */
+static bool
+helps_the_failed(const ml_advices *advices, const ml_advice *advice)
+{
+    const uint64_t before = advices->before.at_failure;
+    return before == 0 || advice->kind == ML_ADVICE_SETTINGS ||
+           advice->kind == ML_ADVICE_FRAGMENTATION ||
+           is_worth_it(saved(before, advice->alone.at_failure), before);
+}
+
 /* Less than this is not worth computing twice. */
 #define LEAST_FOR_TIME (UINT64_C(16) << 20)
 
@@ -98,7 +110,8 @@ try_alone(const ml_advice_case *it, ml_advice *advice)
     return advice->tried ? 0 : ml_advices_try(it, &one, 1, &advice->alone);
 }
 
-/* Moves the proposals that lower a peak to the answer's list. */
+/* Moves the proposals that lower a peak to the answer's list; of a run that failed, those
+ * that help it. */
 static int
 try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
 {
@@ -123,7 +136,7 @@ try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
             return error;
         }
         if (lowers(&out->before, &advice->alone.peak) &&
-            is_worth_its_time(out, advice)) {
+            is_worth_its_time(out, advice) && helps_the_failed(out, advice)) {
             out->list[out->count++] = *advice;
             *advice = (ml_advice){0};
         }

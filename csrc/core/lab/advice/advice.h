@@ -4,7 +4,8 @@
  * come from trials of the edited workload.  advice_rules.h finds the wastes.
  *
  * All trials of one answer use the recording's own settings and the driver's placement.
- * An advice is given only if it lowers a peak by one part in ML_ADVICE_LEAST_PART. */
+ * An advice is given only if it lowers a peak by one part in ML_ADVICE_LEAST_PART; if a
+ * request failed, also what was in use then. */
 #ifndef ML_ADVICE_H
 #define ML_ADVICE_H
 

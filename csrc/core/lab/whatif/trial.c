@@ -188,6 +188,7 @@ step_failure(trial *t, const ml_mark *mark)
 {
     uint64_t addr;
     ml_trial_driver_begin(&t->driver, mark->event, true);
+    t->result.at_failure = t->figures->current.allocated;
     int result = ask(t, mark->event, mark->bytes, mark->stream, mark->pool, &addr);
     if (result == 0) {
         return ml_allocator_free(t->allocator, addr);

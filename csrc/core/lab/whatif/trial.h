@@ -74,6 +74,8 @@ typedef struct ml_trial_result {
     uint64_t retries;
     uint64_t driver_calls; /* driver calls that took or gave back memory */
     bool too_much;         /* reserved more than enough: later figures are unknown */
+    /* allocated when the request came that failed last in the recording; 0: none did */
+    uint64_t at_failure;
     uint64_t ooms;
     size_t oom_event;      /* the first; ML_NO_EVENT: none */
     uint64_t oom_bytes;    /* bytes requested there */
