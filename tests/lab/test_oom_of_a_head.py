@@ -48,18 +48,20 @@ class Net(nn.Module):
     def part(self, x, tokens):
         return functional.cross_entropy(self.head(x), tokens) / 8
 
+    def pass_in_parts(self, tokens):
+        parts = zip(self.trunk(tokens).chunk(8), tokens.chunk(8), strict=True)
+        sum(checkpoint(self.part, *part, use_reentrant=False) for part in parts).backward()
+
 model = Net().cuda()
 optimizer = torch.optim.AdamW(model.parameters())
 tokens = torch.zeros(4096, dtype=torch.long, device="cuda")
-with memlab.MemorySnapshot() as snapshot:
+with memlab.MemorySnapshot(on_oom="oom") as snapshot:
     try:
         for _ in range(2):
             if mended:
-                parts = zip(model.trunk(tokens).chunk(8), tokens.chunk(8), strict=True)
-                loss = sum(checkpoint(model.part, *part, use_reentrant=False) for part in parts)
+                model.pass_in_parts(tokens)
             else:
-                loss = functional.cross_entropy(model(tokens), tokens)
-            loss.backward()
+                functional.cross_entropy(model(tokens), tokens).backward()
             optimizer.step()
             optimizer.zero_grad()
         failed = False
