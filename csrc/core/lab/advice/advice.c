@@ -170,6 +170,7 @@ absorb(ml_advice *into, const ml_advice *more, const ml_trial_result *both)
     into->bytes += more->bytes;
     into->blocks += more->blocks;
     into->count += more->count;
+    into->normalizes |= more->normalizes;
     into->alone = *both;
     for (size_t i = 0; error == 0 && i < more->edit_count; i++) {
         error = ml_advice_edit(into, more->edits[i]);

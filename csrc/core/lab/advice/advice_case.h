@@ -85,10 +85,11 @@ typedef struct ml_edit {
 #define ML_ADVICE_CONF_BYTES 256
 
 typedef struct ml_advice {
-    uint8_t kind;   /* enum ml_advice_kind */
-    bool exact;     /* false: the edit is an estimate of what the change does */
-    bool most;      /* of which the change does no more, and maybe less; not exact */
-    uint32_t frame; /* frame id of the line that it is about; 0: none */
+    uint8_t kind;    /* enum ml_advice_kind */
+    bool exact;      /* false: the edit is an estimate of what the change does */
+    bool normalizes; /* of checkpoints: batch normalization would run twice a step */
+    bool most;       /* of which the change does no more, and maybe less; not exact */
+    uint32_t frame;  /* frame id of the line that it is about; 0: none */
     uint32_t
         model;    /* frame id of the model's own line to which that leads; 0: itself */
     char *module; /* owned; paths with ", " between, "*" for what differs; NULL: none */
