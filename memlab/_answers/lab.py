@@ -126,6 +126,7 @@ class Advice(Savings):
 
     kind: the waste.  exact: False if the replay assumes when memory would be freed.
     at_most: the saving is an upper bound, as variables may hold what the replay frees.
+    batch_norm: of checkpoints, batch normalization would run twice a step.
     together: it still saves after the advices before it.  file "": no single line.
     inner: of a loss in a library, the model's own line; None elsewhere.  The kind decides
     the meaning of bytes, blocks and count.  name: the owner's name for the
@@ -135,6 +136,7 @@ class Advice(Savings):
     kind: str
     exact: bool
     at_most: bool
+    batch_norm: bool
     together: bool
     file: str
     line: int
@@ -234,7 +236,9 @@ class ExplainedDevice(TypedDict):
 
     recorded: its peaks, of each total alone; peak: those of the same run in the model of the
     allocator, with segments where the driver would put them, with which all else is
-    compared. failed: a request failed; in the model it does not.  findings: of the verdict.
+    compared. start_cached_bytes: cached when the recording began, if the model, which begins
+    without this cache, reserves less for it; else 0. failed: a request failed; in the model
+    it does not.  findings: of the verdict.
     """
 
     device: int
@@ -242,6 +246,7 @@ class ExplainedDevice(TypedDict):
     exact: bool
     inexact_because: list[str]
     recorded: Totals
+    start_cached_bytes: int
     peak: ExplainedPeak
     at_reserved_peak: ExplainedReserved
     parts: list[ExplainedPart]

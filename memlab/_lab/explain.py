@@ -171,6 +171,11 @@ def _why(answer: ExplainedDevice):
             f"The recorded run ran out of memory with {_size(was)} reserved; the replay has "
             "unlimited memory."
         )
+    elif answer["start_cached_bytes"]:
+        yield Said(
+            f"The recorded run reserved {_size(was)}. It had {_size(answer['start_cached_bytes'])} "
+            "cached when the recording began; the replays begin without this cache."
+        )
     elif was != peak["reserved_bytes"]:
         yield Said(
             f"The recorded run reserved {_size(was)}; the replays assume the likeliest driver "
@@ -324,10 +329,11 @@ def _device(answer: ExplainedDevice) -> list[Part]:
     if len(answer["advice"]) > 1:
         parts += _together(answer, advised)
     elif not answer["advice"]:
+        peak = "the peak and what the failed request found in use" if answer["failed"] else "the peak"
         parts += [
             Heading("No saving found"),
             Said(
-                f"{plural(answer['tried'], 'change')} replayed, none lowers the peak. Checked: "
+                f"{plural(answer['tried'], 'change')} replayed, none lowers {peak}. Checked: "
                 f"{'late frees, ' * answer['uses_known']}copies, gradients, graphs, "
                 "checkpointing, fragmentation, settings."
             ),

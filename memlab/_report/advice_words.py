@@ -80,10 +80,15 @@ def _checkpoint(item):
         else f"Activations of {plural(item['count'], 'module')} are saved for the backward "
         "pass, though none at the peak of allocated memory. "
     )
+    twice = (
+        " Batch normalization in them then updates its running statistics twice a step."
+        if item["batch_norm"]
+        else ""
+    )
     return (
         "Activations are saved that could be recomputed",
         f"{waiting}Checkpointing keeps only the inputs of these modules and runs their forward "
-        "again in the backward pass, which takes time.",
+        f"again in the backward pass, which takes time.{twice}",
         "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False), or the model's "
         "own switch, such as gradient_checkpointing_enable() of transformers",
     )

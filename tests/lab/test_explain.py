@@ -239,6 +239,47 @@ def test_most_saving_comes_first_and_all_of_it_is_no_sum(trained):
     assert savings[0] <= saving(answer["together"]) < sum(savings)
 
 
+# ---- A recording that begins in the middle ----
+
+
+def begun_late():
+    """120 MiB that were cached before the recording began; then 60 MiB come and go."""
+    run = Run()
+    addr = run.segment(120)
+    run.alloc(addr, 120, line=3)
+    run.free(addr)
+    run.events.clear()
+    run.alloc(addr, 60, line=7)
+    run.free(addr)
+    return run.recording()
+
+
+def test_a_cache_from_before_the_recording_is_named_as_such(tmp_path, capsys):
+    answer = only(begun_late())
+    assert answer["recorded"]["reserved_bytes"] == 120 * MIB
+    assert answer["peak"]["reserved_bytes"] == 60 * MIB
+    assert answer["start_cached_bytes"] == 120 * MIB
+    path = tmp_path / "run.pickle"
+    begun_late().write_pickle(str(path), True)
+    _, out, _ = explain(capsys, path)
+    assert "reserved 120 MiB. It had 120 MiB cached when the recording began; the" in out
+    assert "driver placement" not in out
+    assert only(between())["start_cached_bytes"] == 0
+
+
+def test_the_same_program_replays_from_the_recorded_cache():
+    recording = begun_late()
+    assert recording.replay(0, memory=1 << 30)["reserved_peak_bytes"] == 120 * MIB
+    # Where the memory does not hold the cache, and with other settings, it begins anew.
+    assert recording.replay(0, memory=100 * MIB)["reserved_peak_bytes"] == 60 * MIB
+    assert recording.replay(0, conf="")["reserved_peak_bytes"] == 60 * MIB
+
+
+def test_settings_are_not_praised_for_a_cache_that_they_begin_without():
+    tuned = memlab.tune(begun_late())["devices"][0]
+    assert tuned["best"] is None, tuned
+
+
 # ---- The command ----
 
 
@@ -324,7 +365,7 @@ def test_every_kind_has_words():
     header = Path(__file__).parents[2] / "csrc/core/lab/advice/advice_case.h"
     kinds = re.findall(r'^    XX\(\w+, "(\w+)"\)', header.read_text(), re.MULTILINE)
     assert "checkpoint" in kinds and set(kinds) == set(advice_words.WORDS)
-    item = dict.fromkeys(("bytes", "blocks", "count", "allocated_saving_bytes"), 1) | {"conf": "a:b"}
+    item = dict.fromkeys(("bytes", "blocks", "count", "allocated_saving_bytes"), 1) | {"conf": "a:b", "batch_norm": True}
     item |= dict.fromkeys(("file", "module", "name", "function"), "x") | {"line": 1}
     for kind, words in advice_words.WORDS.items():
         title, sentence, change = words(item)
@@ -366,7 +407,7 @@ def test_what_other_advice_of_its_kind_covers_is_counted():
 
 
 def test_temporaries_that_are_gone_at_the_peak():
-    item = {"bytes": 0, "blocks": 0, "count": 0, "conf": "fused=True"}
+    item = {"bytes": 0, "blocks": 0, "count": 0, "conf": "fused=True", "batch_norm": False}
     _, sentence, _ = advice_words.WORDS["optimizer_temporaries"](item)
     assert sentence.startswith("They are freed at the peak of allocated memory")
     item["count"] = 8

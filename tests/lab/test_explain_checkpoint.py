@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from memlab._report import advice_words
+
 TRAINS = """
 import contextlib, json, sys, torch, memlab
 from torch import nn
@@ -70,6 +72,10 @@ def test_once_with_what_it_saves(phantom_run, kind):
     (advice,) = found
     assert sorted(advice["module"].split(", ")) == ["first.*", "then.*"]
     assert advice["count"] == 6
+    # What runs twice a step updates its statistics twice, and the text says so.
+    assert advice["batch_norm"] == (kind == "normed")
+    said = advice_words.WORDS["checkpoint"](advice)[1]
+    assert ("running statistics twice a step" in said) == advice["batch_norm"]
     again, after = json.loads(phantom_run(TRAINS, kind, "first", "then").stdout)
     assert again == []
     assert advice["allocated_saving_bytes"] == pytest.approx(before - after, rel=0.05)

@@ -66,6 +66,7 @@ ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
                      advice->alone.peak.reserved, advice->most) < 0 ||
          ml_py_set(dict, "exact", PyBool_FromLong(advice->exact)) < 0 ||
          ml_py_set(dict, "at_most", PyBool_FromLong(advice->most)) < 0 ||
+         ml_py_set(dict, "batch_norm", PyBool_FromLong(advice->normalizes)) < 0 ||
          ml_py_set(dict, "together", PyBool_FromLong(advice->together)) < 0 ||
          set_frame(dict, recording, advice->frame) < 0 ||
          ml_py_set(dict, "inner", ml_py_inner(recording, &line)) < 0 ||
@@ -201,6 +202,7 @@ answer_dict(const ml_recording *recording, int device, const ml_advices *advices
          ml_py_set(dict, "exact", PyBool_FromLong(advices->exact)) < 0 ||
          ml_py_set(dict, "inexact_because", ml_py_doubts(advices->doubts)) < 0 ||
          ml_py_set(dict, "recorded", ml_py_totals(&advices->recorded)) < 0 ||
+         ml_py_set(dict, "start_cached_bytes", number(advices->start_cached)) < 0 ||
          ml_py_set(dict, "peak", peak_dict(recording, advices)) < 0 ||
          ml_py_set(dict, "at_reserved_peak", reserved_dict(&advices->before)) < 0 ||
          ml_py_set(dict, "parts", part_list(advices)) < 0 ||

@@ -67,6 +67,18 @@ lowers(const ml_trial_result *before, const ml_totals *after)
                        before->peak.reserved);
 }
 
+/* Whether a request that failed finds less in use.  Memory that was free by then does not
+ * help it, as torch gives its cache back before it fails; that settings do is told by
+ * lab/verdict. */
+static bool
+helps_the_failed(const ml_advices *advices, const ml_advice *advice)
+{
+    const uint64_t before = advices->before.at_failure;
+    return before == 0 || advice->kind == ML_ADVICE_SETTINGS ||
+           advice->kind == ML_ADVICE_FRAGMENTATION ||
+           is_worth_it(saved(before, advice->alone.at_failure), before);
+}
+
 /* Less than this is not worth computing twice. */
 #define LEAST_FOR_TIME (UINT64_C(16) << 20)
 
@@ -98,7 +110,8 @@ try_alone(const ml_advice_case *it, ml_advice *advice)
     return advice->tried ? 0 : ml_advices_try(it, &one, 1, &advice->alone);
 }
 
-/* Moves the proposals that lower a peak to the answer's list. */
+/* Moves the proposals that lower a peak to the answer's list; of a run that failed, those
+ * that help it. */
 static int
 try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
 {
@@ -123,7 +136,7 @@ try_each(const ml_advice_case *it, ml_proposals *proposals, ml_advices *out)
             return error;
         }
         if (lowers(&out->before, &advice->alone.peak) &&
-            is_worth_its_time(out, advice)) {
+            is_worth_its_time(out, advice) && helps_the_failed(out, advice)) {
             out->list[out->count++] = *advice;
             *advice = (ml_advice){0};
         }
@@ -157,6 +170,7 @@ absorb(ml_advice *into, const ml_advice *more, const ml_trial_result *both)
     into->bytes += more->bytes;
     into->blocks += more->blocks;
     into->count += more->count;
+    into->normalizes |= more->normalizes;
     into->alone = *both;
     for (size_t i = 0; error == 0 && i < more->edit_count; i++) {
         error = ml_advice_edit(into, more->edits[i]);
@@ -241,6 +255,7 @@ advise(const ml_advice_case *it, ml_advices *out)
 {
     out->recorded = it->workload->peak;
     out->before = it->before;
+    out->start_cached = it->start_cached;
     out->exact = it->exact;
     out->failed = it->workload->failed;
     out->doubts = it->workload->doubts |

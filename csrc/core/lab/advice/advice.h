@@ -4,7 +4,8 @@
  * come from trials of the edited workload.  advice_rules.h finds the wastes.
  *
  * All trials of one answer use the recording's own settings and the driver's placement.
- * An advice is given only if it lowers a peak by one part in ML_ADVICE_LEAST_PART. */
+ * An advice is given only if it lowers a peak by one part in ML_ADVICE_LEAST_PART; if a
+ * request failed, also what was in use then. */
 #ifndef ML_ADVICE_H
 #define ML_ADVICE_H
 
@@ -21,9 +22,10 @@ typedef struct ml_advices {
     ml_trial_result after;  /* with all advices that work together */
     ml_advice *list;        /* owned; most saving first */
     size_t count;
-    uint64_t tried; /* proposals that were tried */
-    bool exact;     /* a trial at the recorded addresses agrees with the recording */
-    bool failed;    /* a request failed; in the trials it has the memory it asked for */
+    uint64_t tried;        /* proposals that were tried */
+    uint64_t start_cached; /* as the case has it */
+    bool exact;  /* a trial at the recorded addresses agrees with the recording */
+    bool failed; /* a request failed; in the trials it has the memory it asked for */
     bool uses_known;    /* the recording knows when blocks were last used */
     uint32_t doubts;    /* of the workload; a bit for each enum ml_doubt */
     ml_cause at_peak;   /* the allocation that made the peak; all 0: none */

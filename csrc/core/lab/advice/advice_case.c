@@ -130,6 +130,35 @@ find_unfinished(const ml_advice_case *it)
     return from;
 }
 
+/* A changed program would have filled another cache before the recording began, so
+ * trials begin without it. */
+static int
+find_start_cached(ml_advice_case *it)
+{
+    const ml_workload *workload = it->workload;
+    if (!it->checks || it->before.peak.reserved >= workload->peak.reserved ||
+        workload->segment_count == 0) {
+        return 0;
+    }
+    ml_trial_options options = it->options;
+    ml_trial_result with;
+    options.recorded_start = true;
+    int error = ml_trial_run(workload, &options, &with);
+    if (error < 0 || with.peak.reserved <= it->before.peak.reserved) {
+        return error;
+    }
+    uint64_t reserved = 0;
+    uint64_t used = 0;
+    for (size_t i = 0; i < workload->segment_count; i++) {
+        reserved += workload->segments[i].total;
+    }
+    for (size_t i = 0; i < workload->before_count; i++) {
+        used += workload->demands[i].block_bytes;
+    }
+    it->start_cached = reserved > used ? reserved - used : 0;
+    return 0;
+}
+
 /* Only one of the compared programs was recorded, so all trials use the driver's
  * placement and the recorded amount of memory, and continue after an out of memory.  If
  * the recorded run ran out, they have unlimited memory. */
@@ -170,7 +199,8 @@ try_as_it_is(ml_advice_case *it)
         it->before.compared = false;
         return 0;
     }
-    return ml_trial_run(it->workload, options, &it->before);
+    error = ml_trial_run(it->workload, options, &it->before);
+    return error == 0 ? find_start_cached(it) : error;
 }
 
 int

@@ -85,11 +85,12 @@ typedef struct ml_edit {
 #define ML_ADVICE_CONF_BYTES 256
 
 typedef struct ml_advice {
-    uint8_t kind;   /* enum ml_advice_kind */
-    bool exact;     /* false: the edit is an estimate of what the change does */
-    bool most;      /* of which the change does no more, and maybe less; not exact */
-    uint32_t frame; /* frame id of the line that it is about; 0: none */
-    uint32_t model; /* frame id of the model's own line behind it; 0: itself */
+    uint8_t kind;    /* enum ml_advice_kind */
+    bool exact;      /* false: the edit is an estimate of what the change does */
+    bool normalizes; /* of checkpoints: batch normalization would run twice a step */
+    bool most;       /* of which the change does no more, and maybe less; not exact */
+    uint32_t frame;  /* frame id of the line that it is about; 0: none */
+    uint32_t model;  /* frame id of the model's own line behind it; 0: itself */
     char *module; /* owned; paths with ", " between, "*" for what differs; NULL: none */
     /* String: the tensor's, as its owner calls it; of late frees the variable that holds it,
      * "NAME of FUNCTION"; 0: none. */
@@ -134,7 +135,10 @@ typedef struct ml_advice_case {
     const ml_causes *causes; /* borrowed */
     uint8_t *stages;         /* owned; enum ml_stage by event */
     ml_held_variables variables;
-    bool exact;    /* a trial at the recorded addresses agrees with the recording */
+    bool exact; /* a trial at the recorded addresses agrees with the recording */
+    /* Bytes cached when the recording began, if the trials, which begin without them,
+     * reserve less for it; else 0. */
+    uint64_t start_cached;
     size_t failed; /* event of the first request that failed; ML_NO_EVENT: none did */
     size_t unfinished;     /* event; start of the forward pass in which it failed */
     uint64_t memory_bytes; /* of the recorded run; UINT64_MAX: unknown */

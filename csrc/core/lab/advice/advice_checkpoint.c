@@ -44,7 +44,8 @@ typedef struct calls {
     uint32_t family;
     const weight *weights; /* sorted */
     size_t weight_count;
-    call *list; /* owned */
+    const bool *normalizes; /* by stack: in a batch normalization */
+    call *list;             /* owned */
     size_t count;
     size_t capacity;
 } calls;
@@ -407,6 +408,19 @@ name_family(const calls *c, ml_advice *advice)
     return 0;
 }
 
+/* What runs again updates running statistics again. */
+static bool
+has_batch_norm(const calls *c)
+{
+    bool has = false;
+    for (size_t i = 0; i < c->count && !has; i++) {
+        for (size_t k = c->list[i].first; k < c->list[i].end && !has; k++) {
+            has = c->normalizes[demand_of(c, k)->stack];
+        }
+    }
+    return has;
+}
+
 static int
 propose_family(calls *c, ml_proposals *out)
 {
@@ -423,9 +437,25 @@ propose_family(calls *c, ml_proposals *out)
     }
     if (error == 0) {
         advice->exact = false;
+        advice->normalizes = has_batch_norm(c);
         error = edit_calls(c, advice);
     }
     return error;
+}
+
+/* By stack: whether it is in a batch normalization.  NULL: no memory. */
+static bool *
+mark_batch_norms(const ml_recording *recording)
+{
+    static const char name[] = "batch_norm";
+    bool *is = ml_alloc_zeroed(recording->stack_count + 1, sizeof(*is));
+    for (size_t i = 1; is != NULL && i < recording->stack_count; i++) {
+        const ml_stack *stack = &recording->stacks[i];
+        ml_string own = recording->strings[recording->frames[stack->frame].name];
+        is[i] = is[stack->parent] || (own.length == sizeof(name) - 1 &&
+                                      memcmp(own.bytes, name, own.length) == 0);
+    }
+    return is;
 }
 
 static int
@@ -477,6 +507,8 @@ propose_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *
     weight *weights;
     size_t weight_count;
     int error = find_weights(it, &weights, &weight_count);
+    bool *normalizes = mark_batch_norms(it->recording);
+    error = error == 0 && normalizes == NULL ? ML_ENOMEM : error;
     for (unsigned tried = 0; error == 0 && tried < MOST_FAMILIES; tried++) {
         size_t most = 0;
         for (size_t i = 0; i < repeats->family_count; i++) {
@@ -491,10 +523,12 @@ propose_families(const ml_advice_case *it, const ml_repeats *repeats, uint64_t *
                    .repeats = repeats,
                    .family = (uint32_t)most,
                    .weights = weights,
-                   .weight_count = weight_count};
+                   .weight_count = weight_count,
+                   .normalizes = normalizes};
         error = propose_family(&c, out);
         ml_free(c.list);
     }
+    ml_free(normalizes);
     ml_free(weights);
     return error;
 }

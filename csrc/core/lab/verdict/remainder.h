@@ -66,7 +66,8 @@ typedef struct ml_remainder {
     uint64_t state;       /* of the optimizer; with STATE_ASSUMED that of Adam */
     uint64_t parameters;  /* seen */
     uint64_t activations; /* bytes of a whole forward pass */
-    uint32_t modules;     /* modules not reached */
+    uint64_t loss; /* of a loss over classes still to come, in float32; 0: none known */
+    uint32_t modules; /* modules not reached */
     bool state_assumed;
     bool trains;     /* a backward pass follows or followed */
     uint32_t untold; /* bit for each enum ml_untold; 0: none */

@@ -320,7 +320,9 @@ add_loss(ml_remainder_builder *b, size_t result)
     int error = 0;
     if (ml_remainder_has_loss(b, ML_LOSS_CLASSES)) {
         error = ml_remainder_add(b, bytes, result, true, ML_REST_PASS, NULL);
-        error = error == 0 && is_autocast(b) ? add_cast(b, bytes, result) : error;
+        bool cast = is_autocast(b);
+        error = error == 0 && cast ? add_cast(b, bytes, result) : error;
+        b->out->loss = b->loss != ML_LOSS_CLASSES ? 0 : cast ? 2 * bytes : bytes;
     }
     if (error == 0 && (b->squares || b->loss == ML_LOSS_ELEMENTS)) {
         size_t brief = 0;

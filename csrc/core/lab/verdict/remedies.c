@@ -25,7 +25,7 @@ typedef struct chest {
     bool *left;       /* owned; by recorded demand: steps left it behind */
     ml_string family; /* path up to the number, of the modules with the most bytes */
     uint32_t modules; /* of it */
-    uint64_t loss;    /* bytes of the largest block made by a loss */
+    uint64_t loss;    /* bytes of the largest block that a loss made or makes */
     bool autocast;    /* the run has it already */
     uint32_t gpus;
 } chest;
@@ -76,6 +76,7 @@ is_made(const chest *c, size_t demand)
 
 /* ---- Modules that repeat ---- */
 
+/* No bytes: the path has no number.  A root's number has nothing before it. */
 static ml_string
 before_number(const chest *c, size_t demand)
 {
@@ -84,7 +85,7 @@ before_number(const chest *c, size_t demand)
         c->it->recording->strings[ml_explained_of(c->it, like)->cause.module];
     size_t number = 0;
     size_t end = ml_path_number(path, 0, &number);
-    return (ml_string){path.bytes, end == 0 ? 0 : (uint32_t)number};
+    return end == 0 ? (ml_string){0} : (ml_string){path.bytes, (uint32_t)number};
 }
 
 static bool
@@ -134,6 +135,7 @@ find_family(chest *c)
 static void
 find_loss(chest *c)
 {
+    c->loss = c->remainder->loss;
     for (size_t i = 0; i < c->remainder->workload->count; i++) {
         uint64_t bytes = c->remainder->workload->demands[i].bytes;
         if (is_made(c, i) && (marks_of(c, i) & OF_LOSS) != 0 && bytes > c->loss) {

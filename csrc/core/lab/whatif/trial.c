@@ -188,6 +188,7 @@ step_failure(trial *t, const ml_mark *mark)
 {
     uint64_t addr;
     ml_trial_driver_begin(&t->driver, mark->event, true);
+    t->result.at_failure = t->figures->current.allocated;
     int result = ask(t, mark->event, mark->bytes, mark->stream, mark->pool, &addr);
     if (result == 0) {
         return ml_allocator_free(t->allocator, addr);
@@ -326,6 +327,23 @@ ask_start(trial *t)
     return 0;
 }
 
+/* Whether the trial begins with the recorded segments. */
+static bool
+begins_as_recorded(const trial *t)
+{
+    const ml_trial_options *options = t->options;
+    double memory = (double)options->memory_bytes;
+    double allowed = options->settings.memory_fraction * (double)options->device_bytes;
+    if (options->settings.limited && allowed < memory) {
+        memory = allowed;
+    }
+    double used = 0;
+    for (size_t i = 0; i < t->workload->segment_count; i++) {
+        used += (double)t->workload->segments[i].total;
+    }
+    return options->recorded_addresses || (options->recorded_start && used <= memory);
+}
+
 static int
 start(trial *t, const ml_workload *workload, const ml_trial_options *options)
 {
@@ -352,7 +370,7 @@ start(trial *t, const ml_workload *workload, const ml_trial_options *options)
     }
     if (error == 0) {
         t->figures = ml_allocator_get_stats(t->allocator);
-        error = options->recorded_addresses ? seed(t) : ask_start(t);
+        error = begins_as_recorded(t) ? seed(t) : ask_start(t);
     }
     if (error == 0) {
         follow_peaks(t, ML_NO_EVENT);

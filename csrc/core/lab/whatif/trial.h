@@ -25,6 +25,9 @@ typedef struct ml_trial_options {
     /* the memory before the first event is seeded as recorded; else it is requested
      * anew, by address */
     bool recorded_addresses;
+    /* the start is seeded at other addresses too, if the memory holds its segments: it
+     * was made by the same program, with the same settings */
+    bool recorded_start;
     /* continue after an out of memory, without the failed request; else stop there.  A
      * request that failed in the recording never stops the trial. */
     bool go_on;
@@ -71,6 +74,8 @@ typedef struct ml_trial_result {
     uint64_t retries;
     uint64_t driver_calls; /* driver calls that took or gave back memory */
     bool too_much;         /* reserved more than enough: later figures are unknown */
+    /* allocated when the request came that failed last in the recording; 0: none did */
+    uint64_t at_failure;
     uint64_t ooms;
     size_t oom_event;      /* the first; ML_NO_EVENT: none */
     uint64_t oom_bytes;    /* bytes requested there */

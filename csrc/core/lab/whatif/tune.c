@@ -389,6 +389,23 @@ bound_packing(ml_tune *tune)
     tune->packed = needed + (rest != 0 ? ML_PLACEMENT_GRANULE - rest : 0);
 }
 
+/* No other settings begin with the recorded cache, so the base does not either. */
+static int
+try_base(ml_tuner *t)
+{
+    ml_tune *tune = t->tune;
+    const ml_whatif *whatif = tune->whatif;
+    tune->base =
+        (ml_tuned){.result = whatif->result, .low = whatif->low, .high = whatif->high};
+    if (whatif->workload->segment_count == 0) {
+        return 0;
+    }
+    ml_trial_options options = whatif->options;
+    ml_whatif_options(whatif, t->memory, &options);
+    return ml_whatif_range(whatif->workload, &options, &tune->base.result,
+                           &tune->base.low, &tune->base.high);
+}
+
 static void
 prepare(ml_tuner *t)
 {
@@ -403,8 +420,6 @@ prepare(ml_tuner *t)
     t->collects =
         !t->needs_limit || (t->memory != ML_WHATIF_RECORDED &&
                             whatif->own.settings.version >= ML_CANDIDATE_LIMIT_SINCE);
-    tune->base =
-        (ml_tuned){.result = whatif->result, .low = whatif->low, .high = whatif->high};
 }
 
 /* The whatif is already made. */
@@ -413,7 +428,8 @@ find_best(ml_tuner *t)
 {
     ml_tune *tune = t->tune;
     prepare(t);
-    int error = search_and_choose(t);
+    int error = try_base(t);
+    error = error == 0 ? search_and_choose(t) : error;
     tune->fits = tune->helps || tune->base.result.ooms == 0;
     return error < 0 || tune->fits ? error : search_endless(t);
 }

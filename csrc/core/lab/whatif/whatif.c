@@ -61,6 +61,7 @@ ml_whatif_options(const ml_whatif *whatif, uint64_t memory, ml_trial_options *op
     const ml_trial_options *own = &whatif->own;
     ml_allocator_settings *settings = &options->settings;
     options->recorded_addresses = false;
+    options->recorded_start = false;
     options->go_on = false;
     options->placement = ML_PLACEMENT_DRIVER;
     options->seed = 0;
@@ -195,13 +196,14 @@ settle_doubts(ml_whatif *whatif)
 }
 
 static int
-answer(ml_whatif *whatif, uint64_t memory)
+answer(ml_whatif *whatif, bool own_settings, uint64_t memory)
 {
     const ml_workload *workload = whatif->workload;
     int error = 0;
     if (whatif->asked) {
         ml_whatif_options(whatif, memory, &whatif->options);
         set_fraction(whatif, memory);
+        whatif->options.recorded_start = own_settings;
         error = ml_whatif_range(workload, &whatif->options, &whatif->result,
                                 &whatif->low, &whatif->high);
     }
@@ -253,7 +255,7 @@ ml_whatif_new(const ml_recording *recording, size_t device, const char *conf,
         error = ask_how_much(problem, problem_bytes);
     }
     if (error == 0) {
-        error = answer(whatif, memory);
+        error = answer(whatif, conf == NULL, memory);
     }
     if (error < 0) {
         ml_whatif_free(whatif);
