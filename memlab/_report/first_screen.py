@@ -30,6 +30,8 @@ _SMALL = 20
 _OTHERS = 2
 # A forward without a graph that makes so many is known to be an evaluation (stages.h).
 _RUN_BLOCKS = 4
+# Findings of how much of the GPU is free.
+_OF_ROOM = {"tight", "fits"}
 _NOT_KNOWN = ("unknown", "before recording")
 
 _size = wording.size
@@ -150,8 +152,11 @@ def _unguarded(device):
         )
 
 
-def _judged(device, changes):
-    sentences = _verdict.sentences(device.verdict)
+def _judged(device, changes, failure):
+    kinds = {finding["kind"] for finding in device.verdict["findings"]}
+    if failure:
+        kinds -= _OF_ROOM
+    sentences = [*failure, *_verdict.sentences(device.verdict, kinds)]
     if device.workspaces:
         sentences.insert(device.failed, device.workspaces)
     if sentences:
@@ -204,7 +209,7 @@ def _of_ranks(recording):
             yield f"{words}: rank{'s' * (len(found) > 1)} {wording.numbers(found)}"
 
 
-def _parts(told, others, last, rows, changes, said):
+def _parts(told, others, last, rows, changes, said, failure):
     peak = told.verdict["peak"]
     parts: list[Part] = [
         Heading("Peak on ", told.name, f": {_amounts(told, peak)}", level=1)
@@ -217,7 +222,7 @@ def _parts(told, others, last, rows, changes, said):
         parts.append(Said(f"and {wording.plural(len(others) - _OTHERS, 'more device')}"))
     parts += map(Said, said)
     parts += _consists(told, rows)
-    parts += _judged(told, changes)
+    parts += _judged(told, changes, failure)
     if last:
         parts.append(Listing(["", *last]))
     return parts
@@ -258,16 +263,18 @@ def parts(
     notes: Sequence[str] = (),
     last: Sequence[str] = (),
     start: str | None = None,
+    failure: Sequence[str] = (),
 ) -> Screen:
     """The first screen of DEVICES, indexes, with the lines LAST at its end.  It shows
     the device that ran out of memory, else that with the highest peak.  NOTES come
-    first.  start: the folder to which paths are relative; None: the current one.
+    first.  start: the folder to which paths are relative; None: the current one.  failure:
+    sentences that begin the verdict, in place of how much was free.
     """
     told, *others = _by_urgency(recording, devices, start)
     others = [each for each in others if any(each.urgency)]
     said = [*_of_ranks(recording)]
     for rows, changes in _layouts(told):
-        made = _parts(told, others, last, rows, changes, said)
+        made = _parts(told, others, last, rows, changes, said, failure)
         if len(text([*notes], made).splitlines()) <= LINES:
             break
     return Screen(made)
