@@ -6,7 +6,7 @@ It has at most 24 lines of 80 columns; the full report has the rest.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from memlab._report import modules, peaks
 from memlab._report import verdict as _verdict
@@ -60,6 +60,13 @@ class Device:
         """Whether memory grows by step."""
         grows = any(item["kind"] == "grows" for item in self.verdict["findings"])
         return grows or self.workspaces != ""
+
+    @property
+    def too_long(self) -> bool:
+        """Whether changes would be told, but the recording is too long to try them here."""
+        if self.verdict["tried"] or self.source == "cpu" or not self.verdict["findings"]:
+            return False
+        return self.verdict["make_fit"] is None and not self.grows
 
     @property
     def urgency(self) -> tuple[bool, int]:
@@ -183,7 +190,7 @@ def _judged(device, changes, failure):
         yield Said("No change found that lowers the peak by 1 % or more.")
         if not device.verdict["uses_known"]:
             yield Said("Not checked: memory held after its last use (memlab run --uses).")
-    elif device.source != "cpu":
+    elif device.too_long:
         yield Said("Too long to try changes here: memlab explain does.")
 
 
@@ -261,20 +268,22 @@ def parts(
     devices: Sequence[int],
     *,
     notes: Sequence[str] = (),
-    last: Sequence[str] = (),
+    last: Callable[[bool], Sequence[str]] = lambda explain: (),
     start: str | None = None,
     failure: Sequence[str] = (),
 ) -> Screen:
-    """The first screen of DEVICES, indexes, with the lines LAST at its end.  It shows
-    the device that ran out of memory, else that with the highest peak.  NOTES come
+    """The first screen of DEVICES, indexes, with the lines LAST(EXPLAIN) at its end; EXPLAIN:
+    changes are still to be tried, by `memlab explain`.  It shows the device that ran out of
+    memory, else that with the highest peak.  NOTES come
     first.  start: the folder to which paths are relative; None: the current one.  failure:
     sentences that begin the verdict, in place of how much was free.
     """
     told, *others = _by_urgency(recording, devices, start)
     others = [each for each in others if any(each.urgency)]
     said = [*_of_ranks(recording)]
+    end = last(told.too_long)
     for rows, changes in _layouts(told):
-        made = _parts(told, others, last, rows, changes, said, failure)
+        made = _parts(told, others, end, rows, changes, said, failure)
         if len(text([*notes], made).splitlines()) <= LINES:
             break
     return Screen(made)

@@ -90,7 +90,10 @@ class Telling:
         if self._quiet:
             return
         notes = [*report.file_notes(recording.file), *missing]
-        last = [*lines, *_next(recording, outputs)]
+
+        def last(explain):
+            return [*lines, *_next(recording, outputs, explain)]
+
         devices = peaks.devices(recording)
         if devices:
             parts = first_screen.parts(
@@ -99,7 +102,7 @@ class Telling:
             )  # fmt: skip
             text = first_screen.text(notes, parts)
         else:
-            lines = [*notes, report.NOTHING, *_hint(recording), *last]
+            lines = [*notes, report.NOTHING, *_hint(recording), *last(False)]
             text = terminal.fit("\n".join(lines), first_screen.COLUMNS)
         self.say("\n" + text.rstrip("\n"))
 
@@ -153,7 +156,7 @@ def files_of_ranks(outputs, labels, ranks) -> list[str]:
     return [who + ", ".join(names)] if names else []
 
 
-def _next(recording, outputs):
+def _next(recording, outputs, explain):
     if _recording_of(outputs, outputs.rank) is None:
         # The disk was full, say: a report alone takes little room.
         path = outputs.report_path()
@@ -161,6 +164,6 @@ def _next(recording, outputs):
             yield f"Next: less {shlex.quote(outputs.shown(path))}"
         return
     folder = shlex.quote(outputs.shown(outputs.folder))
-    yield f"Next: memlab report --full {folder}"
+    yield f"Next: memlab {'explain' if explain else 'report --full'} {folder}"
     if len(recording.ranks()) > 1:
         yield f"      memlab merge {folder}  (compares the ranks)"
