@@ -274,7 +274,7 @@ def _say_the_cause(error):
     full = outside.sentences(error)
     text = outside.line(full[0]) if full else made_up.failed(error)
     if text is not None:
-        terminal.say(text, sys.stderr)
+        terminal.show(text, sys.stderr)
 
 
 def _wait_for_threads():
