@@ -198,6 +198,12 @@ def _broken(line):
     return terminal.fit(line, COLUMNS).split("\n")
 
 
+def _is_alone(rank):
+    """Whether the process RANK is known and of no group (ml_rank_word() in the core)."""
+    placed = rank["world_size"] is not None or rank["local_rank"] is not None
+    return bool(rank["pid"]) and not placed
+
+
 def _of_ranks(recording):
     """Sentences about ranks of a RECORDING whose memory is incomplete."""
     ranks = recording.ranks()
@@ -205,15 +211,19 @@ def _of_ranks(recording):
     known = {rank["rank"] for rank in ranks}
 
     def those(state):
-        return sorted(r["rank"] for r in ranks if r["state"] == state and r["rank"] is not None)
+        found = [r for r in ranks if r["state"] == state and r["rank"] is not None]
+        alone = [r["rank"] for r in found if _is_alone(r)]
+        return sorted({r["rank"] for r in found} - set(alone)), sorted(alone)
 
-    for words, found in (
+    for words, (found, alone) in (
         ("Ended by a signal or os._exit()", those("cut off")),
         ("Still being recorded", those("recording")),
-        ("No recording", [rank for rank in range(world) if rank not in known]),
+        ("No recording", ([rank for rank in range(world) if rank not in known], [])),
     ):
-        if len(ranks) > 1 and found:
-            yield f"{words}: rank{'s' * (len(found) > 1)} {wording.numbers(found)}"
+        who = [f"rank{'s' * (len(found) > 1)} {wording.numbers(found)}"] * bool(found)
+        who += [f"process{'es' * (len(alone) > 1)} {wording.numbers(alone)}"] * bool(alone)
+        if len(ranks) > 1 and who:
+            yield f"{words}: {', '.join(who)}"
 
 
 def _parts(told, others, last, rows, changes, said, failure):
