@@ -20,7 +20,7 @@ from memlab._fit import alone, layout
 from memlab._native import sources
 from memlab._record import optimizers
 from memlab._record.memory_snapshot import MemorySnapshot
-from memlab._run import made_up
+from memlab._run import made_up, outside
 from memlab._run import program as _program
 
 # JSON: folder, steps (a number or None), settled (steps without a new peak); alone, for
@@ -38,7 +38,6 @@ _WATCHDOG_SECONDS = 0.15
 _PR_SET_PDEATHSIG = 1
 _MOST_SIZES = 8  # as many are kept in csrc/phantom/libraries/nccl_parts.c
 _TEXT = 1000  # characters of an error
-_FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 def split(words):
@@ -165,7 +164,7 @@ class _Run:
             "rose": rose,
             "torch": torch.__version__,
             "error": None if error is None else f"{type(error).__name__}: {error}"[:_TEXT],
-            "out_of_memory": _is_out_of_memory(error, torch),
+            "out_of_memory": _is_out_of_memory(error),
             "rebuilt_bytes": self._rebuilt,
             "made_up": made_up.read(),
             "joined": self._world is None or self._world.joined,
@@ -220,24 +219,9 @@ def _rebuilt_bytes():
     )
 
 
-def _chain(error):
-    """ERROR and its causes."""
-    seen = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _is_out_of_memory(error, torch):
+def _is_out_of_memory(error):
     """Whether ERROR, or a cause of it, is an out of memory of the GPU."""
-    return any(
-        isinstance(item, torch.OutOfMemoryError)
-        # From CUDA and its libraries, whose requests do not go through torch's
-        # allocator.
-        or (isinstance(item, RuntimeError) and any(word in str(item) for word in _FULL))
-        for item in _chain(error)
-    )
+    return any(map(outside.is_of_torch, outside.chain(error))) or outside.ran_out(error)
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from memlab._lab import replay
 from memlab._report import make_fit, model_lines, verdict
 from memlab._report.advice_words import WORDS, plural
 from memlab._report.answer import Answer
-from memlab._report.parts import Heading, Said, Table
+from memlab._report.parts import Heading, Said, Screen, Table
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -85,7 +85,7 @@ def explain(
         "devices": replay.of_devices(source, name, device, rank, ask),
         "measured": None,
     }
-    return Answer(answer, sections)  # type: ignore[return-value]
+    return Answer(answer, sections, columns=Screen.COLUMNS)  # type: ignore[return-value]
 
 
 def gpu_bytes(recording: AnyRecording) -> int | None:

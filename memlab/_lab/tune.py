@@ -9,7 +9,7 @@ from __future__ import annotations
 from memlab._files import merged
 from memlab._lab import replay
 from memlab._report.answer import Answer
-from memlab._report.parts import Heading, Listing, Said, Table
+from memlab._report.parts import Heading, Listing, Said, Screen, Table
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["sections", "tune"]
 
 _VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+_PLACEMENT = "by driver placement"
 
 
 def tune(
@@ -48,7 +49,7 @@ def tune(
             source, name, device, rank, lambda index: source.tune(index, memory=limit)
         ),
     }
-    return Answer(answer, sections)  # type: ignore[return-value]
+    return Answer(answer, sections, columns=Screen.COLUMNS)  # type: ignore[return-value]
 
 
 # ---- Words ----
@@ -128,9 +129,11 @@ def _device(answer: TuneDevice) -> list[Part]:
         _row(tuned["conf"] or "torch's defaults", tuned, base)
         for tuned in ([best] if best else []) + answer["others"]
     ]
-    columns = (
-        "reserved", "by driver placement", "change", "driver calls", "retries", "settings"
-    )
+    columns = ["reserved", _PLACEMENT, "change", "driver calls", "retries", "settings"]
+    if not any(row[1] for row in rows):
+        # Driver placement decided nothing in any trial.
+        columns.remove(_PLACEMENT)
+        rows = [(row[0], *row[2:]) for row in rows]
     parts.append(Table(columns, rows, headed=True))
     parts += _bounds(answer)
     tried = f"{answer['trials']} trials"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 
@@ -75,23 +76,23 @@ def report(
 
     def sections(_):
         if first:
-            said = {"notes": notes, "last": _next(data, path)}
-            return [first_screen.parts(data, found, **said)]
+            last = functools.partial(_next, data, path)
+            return [first_screen.parts(data, found, notes=notes, last=last)]
         screen = [first_screen.parts(data, found)] if full and choice.usual else []
         return [*screen, *parts.sections(data, found, choice)]
 
     return Answer(answer, sections, notes, first_screen.COLUMNS * first)  # type: ignore[return-value]
 
 
-def _next(recording, path):
+def _next(recording, path, explain):
     if path is None:
         return []
     word = shlex.quote(path)
-    explain = recording.source != "cpu" and not os.path.isdir(path)
-    return [
-        f"Next: memlab report --full {word}",
-        *[f"      memlab explain {word}"] * explain,
-    ]
+    commands = [f"memlab report --full {word}"]
+    if explain or (recording.source != "cpu" and not os.path.isdir(path)):
+        # First what the screen lacks.
+        commands.insert(not explain, f"memlab explain {word}")
+    return [f"{' ' * 5 if at else 'Next:'} {line}" for at, line in enumerate(commands)]
 
 
 def convert(

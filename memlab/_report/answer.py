@@ -27,7 +27,8 @@ class Answer(dict[str, "Any"]):
         columns: int = 0,
     ) -> None:
         """SECTIONS of ANSWER are the words, which are made when they are asked for, after
-        the sentences NOTES.  columns: the most of a line; 0: any number.
+        the sentences NOTES.  columns: the most of a line, but
+        for a word that is longer; 0: any number.
         """
         super().__init__(answer)
         self._sections = sections
@@ -41,7 +42,7 @@ class Answer(dict[str, "Any"]):
     def text(self, sections: list[list[Part]]) -> str:
         """SECTIONS, of sections(), as text."""
         text = joined(self.notes, sections).removesuffix("\n")
-        return terminal.fit(text, self._columns)
+        return terminal.fit(text, self._columns, whole=True)
 
     def __str__(self) -> str:
         return self.text(self.sections())

@@ -6,7 +6,7 @@ It has at most 24 lines of 80 columns; the full report has the rest.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from memlab._report import modules, peaks
 from memlab._report import verdict as _verdict
@@ -30,6 +30,8 @@ _SMALL = 20
 _OTHERS = 2
 # A forward without a graph that makes so many is known to be an evaluation (stages.h).
 _RUN_BLOCKS = 4
+# Findings of how much of the GPU is free.
+_OF_ROOM = {"tight", "fits"}
 _NOT_KNOWN = ("unknown", "before recording")
 
 _size = wording.size
@@ -58,6 +60,13 @@ class Device:
         """Whether memory grows by step."""
         grows = any(item["kind"] == "grows" for item in self.verdict["findings"])
         return grows or self.workspaces != ""
+
+    @property
+    def too_long(self) -> bool:
+        """Whether changes would be told, but the recording is too long to try them here."""
+        if self.verdict["tried"] or self.source == "cpu" or not self.verdict["findings"]:
+            return False
+        return self.verdict["make_fit"] is None and not self.grows
 
     @property
     def urgency(self) -> tuple[bool, int]:
@@ -150,8 +159,11 @@ def _unguarded(device):
         )
 
 
-def _judged(device, changes):
-    sentences = _verdict.sentences(device.verdict)
+def _judged(device, changes, failure):
+    kinds = {finding["kind"] for finding in device.verdict["findings"]}
+    if failure:
+        kinds -= _OF_ROOM
+    sentences = [*failure, *_verdict.sentences(device.verdict, kinds)]
     if device.workspaces:
         sentences.insert(device.failed, device.workspaces)
     if sentences:
@@ -178,12 +190,18 @@ def _judged(device, changes):
         yield Said("No change found that lowers the peak by 1 % or more.")
         if not device.verdict["uses_known"]:
             yield Said("Not checked: memory held after its last use (memlab run --uses).")
-    elif device.source != "cpu":
+    elif device.too_long:
         yield Said("Too long to try changes here: memlab explain does.")
 
 
 def _broken(line):
     return terminal.fit(line, COLUMNS).split("\n")
+
+
+def _is_alone(rank):
+    """Whether the process RANK is known and of no group (ml_rank_word() in the core)."""
+    placed = rank["world_size"] is not None or rank["local_rank"] is not None
+    return bool(rank["pid"]) and not placed
 
 
 def _of_ranks(recording):
@@ -193,18 +211,22 @@ def _of_ranks(recording):
     known = {rank["rank"] for rank in ranks}
 
     def those(state):
-        return sorted(r["rank"] for r in ranks if r["state"] == state and r["rank"] is not None)
+        found = [r for r in ranks if r["state"] == state and r["rank"] is not None]
+        alone = [r["rank"] for r in found if _is_alone(r)]
+        return sorted({r["rank"] for r in found} - set(alone)), sorted(alone)
 
-    for words, found in (
+    for words, (found, alone) in (
         ("Ended by a signal or os._exit()", those("cut off")),
         ("Still being recorded", those("recording")),
-        ("No recording", [rank for rank in range(world) if rank not in known]),
+        ("No recording", ([rank for rank in range(world) if rank not in known], [])),
     ):
-        if len(ranks) > 1 and found:
-            yield f"{words}: rank{'s' * (len(found) > 1)} {wording.numbers(found)}"
+        who = [f"rank{'s' * (len(found) > 1)} {wording.numbers(found)}"] * bool(found)
+        who += [f"process{'es' * (len(alone) > 1)} {wording.numbers(alone)}"] * bool(alone)
+        if len(ranks) > 1 and who:
+            yield f"{words}: {', '.join(who)}"
 
 
-def _parts(told, others, last, rows, changes, said):
+def _parts(told, others, last, rows, changes, said, failure):
     peak = told.verdict["peak"]
     parts: list[Part] = [
         Heading("Peak on ", told.name, f": {_amounts(told, peak)}", level=1)
@@ -217,7 +239,7 @@ def _parts(told, others, last, rows, changes, said):
         parts.append(Said(f"and {wording.plural(len(others) - _OTHERS, 'more device')}"))
     parts += map(Said, said)
     parts += _consists(told, rows)
-    parts += _judged(told, changes)
+    parts += _judged(told, changes, failure)
     if last:
         parts.append(Listing(["", *last]))
     return parts
@@ -256,18 +278,22 @@ def parts(
     devices: Sequence[int],
     *,
     notes: Sequence[str] = (),
-    last: Sequence[str] = (),
+    last: Callable[[bool], Sequence[str]] = lambda explain: (),
     start: str | None = None,
+    failure: Sequence[str] = (),
 ) -> Screen:
-    """The first screen of DEVICES, indexes, with the lines LAST at its end.  It shows
-    the device that ran out of memory, else that with the highest peak.  NOTES come
-    first.  start: the folder to which paths are relative; None: the current one.
+    """The first screen of DEVICES, indexes, with the lines LAST(EXPLAIN) at its end; EXPLAIN:
+    changes are still to be tried, by `memlab explain`.  It shows the device that ran out of
+    memory, else that with the highest peak.  NOTES come
+    first.  start: the folder to which paths are relative; None: the current one.  failure:
+    sentences that begin the verdict, in place of how much was free.
     """
     told, *others = _by_urgency(recording, devices, start)
     others = [each for each in others if any(each.urgency)]
     said = [*_of_ranks(recording)]
+    end = last(told.too_long)
     for rows, changes in _layouts(told):
-        made = _parts(told, others, last, rows, changes, said)
+        made = _parts(told, others, end, rows, changes, said, failure)
         if len(text([*notes], made).splitlines()) <= LINES:
             break
     return Screen(made)

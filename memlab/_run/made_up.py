@@ -9,6 +9,7 @@ import sys
 
 from memlab._native import devices, sources
 from memlab._record import optimizers
+from memlab._run import outside
 from memlab._text import wording
 
 _PLACES = 3
@@ -67,7 +68,7 @@ def sentence(made_up, start=None) -> str | None:
 def failed(error) -> str | None:
     """What to say below the traceback of ERROR; None: this is no phantom, memory ran out,
     which is real, or nothing was on it that could have been read."""
-    if not devices.under_phantom() or type(error).__name__ == "OutOfMemoryError":
+    if not devices.under_phantom() or outside.is_of_torch(error):
         return None
     peak = _peak()
     reached = f"{_steps.count} step{'s' * (_steps.count != 1)} of the optimizer"
@@ -107,11 +108,12 @@ def tell(say) -> None:
 
 
 def tell_at_exit(say) -> None:
-    """As tell(), at the end of a process that Python alone started; before it, what may have
-    been the cause if an error ended the program."""
+    """As tell(), at the end of a process that Python alone started; before it, the cause if
+    an error ended the program, or what may have been."""
     # The interpreter puts it there before it shows the traceback.
     error = getattr(sys, "last_value", None)
-    text = None if error is None else failed(error)
+    full = outside.sentences(error)
+    text = outside.line(" ".join(full)) if full else error and failed(error)
     if text is not None:
         say(text)
     tell(say)

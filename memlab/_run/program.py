@@ -24,7 +24,7 @@ from memlab import phantom
 from memlab._errors import Error
 from memlab._files import names
 from memlab._native import devices, sources
-from memlab._run import commands, made_up, splits, values
+from memlab._run import commands, made_up, outside, splits, values
 from memlab._text import terminal, wording
 
 # What torch says where a program wants a GPU and there is none.
@@ -210,7 +210,7 @@ def _execute(options, compiled):
     except BaseException as error:
         _show(error)
         _name_the_phantom(error)
-        _say_what_is_real(error)
+        _say_the_cause(error)
         status = 1
     try:
         _wait_for_threads()
@@ -268,11 +268,13 @@ def _name_the_phantom(error):
     )
 
 
-def _say_what_is_real(error):
-    """On the phantom, what the program that failed by ERROR may have looked at."""
-    text = made_up.failed(error)
+def _say_the_cause(error):
+    """That memory outside torch's allocator ended the program by ERROR; else, on the phantom,
+    what it may have looked at."""
+    full = outside.sentences(error)
+    text = outside.line(full[0]) if full else made_up.failed(error)
     if text is not None:
-        terminal.say(text, sys.stderr)
+        terminal.show(text, sys.stderr)
 
 
 def _wait_for_threads():

@@ -9,6 +9,7 @@ import sys
 from memlab._errors import Error
 from memlab._files import merged
 from memlab._report import first_screen, peaks, report
+from memlab._run import outside
 from memlab._run import ranks as _ranks
 from memlab._text import terminal, wording
 from memlab._text.progress import Progress
@@ -55,9 +56,7 @@ class Telling:
             self.recording(recording, outputs, files(outputs, labels))
         elif outputs.rank == "0":
             self._ranks(recording, outputs, labels, others)
-        elif getattr(sys, "last_value", None) is not None and any(
-            recording.oom(i) is not None for i in peaks.devices(recording)
-        ):
+        elif _ran_out(recording):
             self.recording(recording, outputs, files(outputs, labels))
         return True
 
@@ -91,17 +90,28 @@ class Telling:
         if self._quiet:
             return
         notes = [*report.file_notes(recording.file), *missing]
-        last = [*lines, *_next(recording, outputs)]
+
+        def last(explain):
+            return [*lines, *_next(recording, outputs, explain)]
+
         devices = peaks.devices(recording)
         if devices:
             parts = first_screen.parts(
-                recording, devices, notes=notes, last=last, start=outputs.start
-            )
+                recording, devices, notes=notes, last=last, start=outputs.start,
+                failure=outside.sentences(getattr(sys, "last_value", None)),
+            )  # fmt: skip
             text = first_screen.text(notes, parts)
         else:
-            lines = [*notes, report.NOTHING, *_hint(recording), *last]
+            lines = [*notes, report.NOTHING, *_hint(recording), *last(False)]
             text = terminal.fit("\n".join(lines), first_screen.COLUMNS)
         self.say("\n" + text.rstrip("\n"))
+
+
+def _ran_out(recording):
+    """Whether an out of memory ended this process's program."""
+    error = getattr(sys, "last_value", None)
+    failed = any(recording.oom(i) is not None for i in peaks.devices(recording))
+    return error is not None and (failed or outside.ran_out(error))
 
 
 def _hint(recording):
@@ -146,7 +156,7 @@ def files_of_ranks(outputs, labels, ranks) -> list[str]:
     return [who + ", ".join(names)] if names else []
 
 
-def _next(recording, outputs):
+def _next(recording, outputs, explain):
     if _recording_of(outputs, outputs.rank) is None:
         # The disk was full, say: a report alone takes little room.
         path = outputs.report_path()
@@ -154,6 +164,6 @@ def _next(recording, outputs):
             yield f"Next: less {shlex.quote(outputs.shown(path))}"
         return
     folder = shlex.quote(outputs.shown(outputs.folder))
-    yield f"Next: memlab report --full {folder}"
+    yield f"Next: memlab {'explain' if explain else 'report --full'} {folder}"
     if len(recording.ranks()) > 1:
         yield f"      memlab merge {folder}  (compares the ranks)"

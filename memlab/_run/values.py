@@ -67,8 +67,8 @@ def _end():
 
 
 def _say(text):
-    """Prints TEXT, as the phantom its first line."""
+    """Prints TEXT in lines of the terminal's width, unless the phantom is to be quiet."""
     from memlab._text import terminal
 
     if os.environ.get("MEMLAB_PHANTOM_QUIET") != "1":
-        terminal.say(text, sys.stderr)
+        terminal.show(text, sys.stderr)

@@ -106,26 +106,30 @@ def _columns(stream) -> int:
         return 0
 
 
-def fit(text: str, columns: int) -> str:
+def fit(text: str, columns: int, whole: bool = False) -> str:
     """TEXT with lines longer than COLUMNS broken, between columns of a table or words
-    if possible; all text stays.  0 COLUMNS: unchanged.
+    if possible; all text stays.  0 COLUMNS: unchanged.  whole: a word stays whole, if it has
+    no room: it may be there to be pasted.
     """
     if columns < _NARROWEST:
         return text
     return "\n".join(
-        part for line in text.split("\n") for part in _broken(line, columns)
+        part for line in text.split("\n") for part in _broken(line, columns, whole)
     )
 
 
-def _broken(line, columns):
+def _broken(line, columns, whole):
     indent = min(len(line) - len(line.lstrip(" ")), columns - 1)
     # Indentation alone is not enough: numbers are right-aligned.
     hanging = " " * (6 if indent else 4)
     start = indent
     while (room := _fitting(line, columns)) < len(line):
-        at = _break(line, start, room)
+        at = _break(line, start, room, whole)
         yield line[:at].rstrip(" ")
-        line = hanging + line[at:].lstrip(" ")
+        rest = line[at:].lstrip(" ")
+        if not rest:
+            return
+        line = hanging + rest
         start = len(hanging)
     yield line
 
@@ -141,7 +145,7 @@ def _fitting(line, columns):
     return len(line)
 
 
-def _break(line, start, room):
+def _break(line, start, room, whole):
     """Where to break LINE, with room for ROOM characters; its indentation ends at
     START.
     """
@@ -155,6 +159,9 @@ def _break(line, start, room):
     space = line.rfind(" ", start, room + 1)
     if space > start:
         return space
+    if whole:
+        space = line.find(" ", room)
+        return len(line) if space < 0 else space
     for borders in _WORD_BORDERS:
         word = max(line.rfind(c, start, room) for c in borders)
         if word > start:

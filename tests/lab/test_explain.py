@@ -295,6 +295,7 @@ def test_the_command(tmp_path, capsys):
     status, out, err = explain(capsys, path)
     assert (status, err) == (0, "")
     assert out.startswith("Peak on cuda:0: 124 MiB allocated, 200 MiB reserved\n")
+    assert max(map(len, out.splitlines())) <= 80
     assert "train.py:9 train" in out
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in out
     status, out, err = explain(capsys, path, "--json", "--memory", "1GiB")

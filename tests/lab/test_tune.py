@@ -171,8 +171,20 @@ def test_the_command(file, capsys):
     assert "These settings reserve 60.0 MiB less (50.0 %):" in printed
     assert f"\nPYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}\n" in printed
     assert "Perfect packing: 60.0 MiB" in printed and "uses=True" in printed
+    # Placement decides nothing here, and has no column.
+    head = next(line for line in printed.splitlines() if "driver calls" in line)
+    assert head.split() == ["reserved", "change", "driver", "calls", "retries", "settings"]
+    assert max(map(len, printed.splitlines())) <= 80
     assert main.main(["tune", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == memlab.tune(file)
+
+
+def test_driver_placement_has_a_column_where_it_decides(tmp_path):
+    file = tmp_path / "run.pickle"
+    file.write_bytes(pickle.dumps(run(*GROWING), protocol=4))
+    answer = memlab.tune(file)
+    answer["devices"][0]["base"]["reserved_peak_range_bytes"] = [110 * MIB, 130 * MIB]
+    assert "by driver placement" in str(answer) and "(110 MiB to 130 MiB)" in str(answer)
 
 
 def test_the_command_where_nothing_helps(tmp_path, capsys):
@@ -183,4 +195,7 @@ def test_the_command_where_nothing_helps(tmp_path, capsys):
     assert "No settings found that reserve less." in printed
     assert "ALLOC_CONF" not in printed
     assert main.main(["tune", str(path), "--memory", "100MiB"]) == 0
-    assert "and the program does not fit in 100 MiB of memory." in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    printed = " ".join(printed.split())
+    assert "and the program does not fit in 100 MiB of memory." in printed

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from on_phantom import PROGRAMS, installed, needs_torch, output
+from pseudo_terminal import in_a_terminal
 
 PROGRAM = PROGRAMS / "values_read.py"
 SOURCE = PROGRAM.read_text().splitlines()
@@ -262,6 +263,18 @@ def test_a_program_that_nothing_records_has_values_and_is_told_what_is_not_real(
     assert after.startswith("memlab: values read back from the phantom device are not real")
     assert "up to there 0 steps of the optimizer, peak 4.00 MiB allocated" in after
     assert "the program read 1 value that was made up" in after and "script.py:4 (1)" in after
+
+
+@needs_torch
+def test_what_is_not_real_is_told_in_lines_of_the_terminal(tmp_path):
+    (tmp_path / "script.py").write_text(_ALONE.replace("raise ValueError", "# ValueError"))
+    shown = in_a_terminal(
+        80, "phantom", tmp_path / "script.py", stream="stderr",
+        env={"PYTHONPATH": installed(tmp_path)},
+    )  # fmt: skip
+    assert "the program read 1 value that was made up" in " ".join(shown.split())
+    told = shown[shown.index("memlab: the program read") :].splitlines()
+    assert len(told) > 1 and max(map(len, told)) <= 80
 
 
 @needs_torch

@@ -9,7 +9,8 @@ class Device:
     """A device whose parts of 1 GiB have names, and changes that save the bytes SAVED."""
 
     name, start, source = "cuda:0", None, "cuda"
-    failed = grows = False
+    failed = grows = too_long = False
+    workspaces = ""
     urgency = (False, 1)
 
     def __init__(self, *saved):
@@ -52,7 +53,7 @@ class Device:
 def shown(monkeypatch, *saved):
     """The numbers of modules and of changes."""
     monkeypatch.setattr(first_screen, "Device", lambda *_: Device(*saved))
-    made = first_screen.parts(None, [0], last=["Files"] * 3 + ["Next"])
+    made = first_screen.parts(None, [0], last=lambda explain: ["Files"] * 3 + ["Next"])
     lines = first_screen.text([], made).splitlines()
     assert len(lines) <= first_screen.LINES
     return sum("layers." in line for line in lines), sum("Change" in line for line in lines)

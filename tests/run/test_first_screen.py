@@ -264,6 +264,23 @@ else:
     assert "\n  Ended by a signal or os._exit(): rank 1\n" in done.stdout
 
 
+def test_of_a_recording_too_long_for_trials_explain_is_next(run, tmp_path):
+    """70,000 blocks, one after the other, have more events than are tried at once."""
+    done = run("""
+kept = torch.empty(1 << 20, device="cuda")
+for _ in range(70_000):
+    torch.empty(8, device="cuda")
+""")
+    for said in (screen_of(done), report(tmp_path, "memlab_out").stdout):
+        assert "Too long to try changes here: memlab explain does." in said
+        assert "\nNext: memlab explain memlab_out\n" in said
+    said = report(tmp_path, "memlab_out/rank0.mlab").stdout
+    assert said.endswith(
+        "\nNext: memlab explain memlab_out/rank0.mlab\n"
+        "      memlab report --full memlab_out/rank0.mlab\n"
+    )
+
+
 def test_a_program_without_gpu_memory(run):
     said = run("print('hi')").stderr.splitlines()
     assert said[-5:-3] == [

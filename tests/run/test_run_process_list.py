@@ -104,7 +104,7 @@ def test_a_child_without_its_file_is_recorded_in_memory(run, tmp_path):
     done = run(ONE_CHILD.replace("child.start()", "held = hold(24); child.start()"))
     assert "recording without" in done.stderr
     assert "(the page), rank1.pickle\n" in done.stderr.replace("\n    ", " ")
-    assert "Peak on rank 1 (cuda:1): 48.0 MiB" in done.stderr
+    assert "Peak on process 1 (cuda:1): 48.0 MiB" in done.stderr
 
 
 def test_what_memlab_says_never_goes_to_the_programs_output(run, tmp_path):

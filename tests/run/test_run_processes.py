@@ -133,7 +133,7 @@ if __name__ == "__main__":
     out = tmp_path / "memlab_out"
     assert peaks(out) == {0: 10, 1: 20, 2: 30, 3: 40}, done.stderr
     assert names(out) == results(0, 1, 2, 3)
-    assert done.stderr.count("Peak on rank 3") == 1 and "and 1 more device\n" in done.stderr
+    assert done.stderr.count("Peak on process 3 (cuda:0)") == 1 and "and 1 more device\n" in done.stderr
     assert "Files in memlab_out, for N = 0-3: report.txt, report_rankN.txt" in done.stderr
     assert re.findall("memlab: (?!recording the).*", done.stderr) == []
 
@@ -207,11 +207,11 @@ if __name__ == "__main__":
     assert peaks(out) == {0: 10, 1: 20, 2: 30, 3: 40, 4: 50}
     whole = results(1, 2) | {"rank2_oom.pickle", "report_rank2_oom.txt"}
     assert names(out) == whole | {"rank0.mlab", "rank3.mlab", "rank4.mlab"}
-    assert "  Ended by a signal or os._exit(): ranks 0, 3-4\n" in done.stderr
+    assert "  Ended by a signal or os._exit(): processes 0, 3-4\n" in done.stderr
     assert "No report: processes 0, 3-4 ended by a signal or by os._exit().\n" in done.stderr
     assert "Files in memlab_out, for N = 0, 3-4: rankN.mlab\n" in done.stderr
     # The one that ran out of memory leads.
-    assert done.stderr.count("Peak on rank 2 (cuda:0): 30.0 MiB") == 1
+    assert done.stderr.count("Peak on process 2 (cuda:0): 30.0 MiB") == 1
 
 
 @pytest.mark.parametrize("first", ["parent", "children"])

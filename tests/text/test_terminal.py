@@ -55,6 +55,18 @@ def test_a_word_without_room_breaks_where_it_has_parts():
     ]
 
 
+def test_what_is_to_be_pasted_can_stay_whole():
+    setting = "PYTORCH_CUDA_ALLOC_CONF=" + ",".join(["expandable_segments:True"] * 3)
+    assert _terminal.fit(setting, 40, whole=True) == setting
+    said = _terminal.fit(f"  Write: {setting} before the run, and then run it again", 40, whole=True)
+    assert said.split("\n") == [
+        "  Write:",
+        f"      {setting}",
+        "      before the run, and then run it",
+        "      again",
+    ]
+
+
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Z", "C")), min_size=1)
 LINES = st.builds(
     lambda indent, words: " " * indent + "".join(words),

@@ -411,6 +411,14 @@ ml_device_trace_last_use_live(const ml_device_trace *trace, uint64_t addr)
     return known ? trace->uses[at].position : UINT64_MAX;
 }
 
+const char *
+ml_rank_word(const ml_rank *rank)
+{
+    /* One that is known and has no place in a group has its number from its file's name. */
+    bool alone = rank->pid != 0 && rank->world_size == 0 && rank->local_rank < 0;
+    return alone ? "process" : "rank";
+}
+
 void
 ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
                          size_t bytes)
@@ -429,7 +437,7 @@ ml_recording_device_name(const ml_recording *recording, size_t device, char *out
     char who[64];
     ml_string file = recording->strings[rank->file];
     if (rank->rank >= 0) {
-        snprintf(who, sizeof(who), "rank %d", (int)rank->rank);
+        snprintf(who, sizeof(who), "%s %d", ml_rank_word(rank), (int)rank->rank);
     }
     else {
         snprintf(who, sizeof(who), "%.*s", (int)(file.length < 63 ? file.length : 63),

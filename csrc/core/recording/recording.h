@@ -485,8 +485,12 @@ uint64_t ml_device_trace_last_use(const ml_device_trace *trace, size_t index);
 /* The same for the block at ADDR, which is live at the end. */
 uint64_t ml_device_trace_last_use_live(const ml_device_trace *trace, uint64_t addr);
 
+/* What to call RANK: "process" if it is known to be of no group, else "rank". */
+const char *ml_rank_word(const ml_rank *rank);
+
 /* Writes the label of DEVICE to OUT of BYTES, cut if too long: cuda:0, or in a merged
- * recording rank 1 (cuda:1), with the host if there are several. */
+ * recording rank 1 (cuda:1), or process 1 (cuda:1) if it is of no group, with the host if
+ * there are several. */
 void ml_recording_device_name(const ml_recording *recording, size_t device, char *out,
                               size_t bytes);
 

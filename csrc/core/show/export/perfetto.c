@@ -318,7 +318,7 @@ put_process(ml_perfetto *trace, const ml_recording *recording, const ml_recordin
     bool merged = part != recording;
     snprintf(name, sizeof(name), "memlab");
     if (merged || (rank != NULL && rank->rank >= 0)) {
-        snprintf(name, sizeof(name), "rank %d", rank->rank);
+        snprintf(name, sizeof(name), "%s %d", ml_rank_word(rank), rank->rank);
     }
     /* Two hosts may use the same number. */
     uint32_t pid = pid_of(merged ? NULL : rank, index);
