@@ -204,6 +204,37 @@ def test_what_an_inference_keeps_has_no_workspace(phantom_run, rows):
     assert json.loads(done.stdout) == [7, 7, 7, 7 * 4096 * rows]
 
 
+ONE_CALL = """
+import json
+import torch
+import memlab
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(512, 512) for _ in range(8))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+net = Net().cuda()
+x = torch.randn(4096, 512, device="cuda")
+net(x).sum().backward()  # makes the workspaces
+snapshot = memlab.MemorySnapshot().start()
+kept = net(x)
+growth = snapshot.stop().data().growth(0)
+print(json.dumps([growth["steps"], growth["lines"]]))
+"""
+
+
+@pytest.mark.cuda
+def test_a_loop_over_layers_is_one_call(phantom_run):
+    """As in the forward of step 0 that runs out of memory: what it keeps is no leak."""
+    assert json.loads(phantom_run(ONE_CALL).stdout) == [0, []]
+
+
 STREAMS = """
 import json, sys
 import torch

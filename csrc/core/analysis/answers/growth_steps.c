@@ -94,7 +94,7 @@ is_call(const ml_analysis *a, const ml_event *event, size_t index)
 
 /* The least repetition that a fair part of COUNT stacks has, of those that are
  * repeated: in torch's snapshots, the layers of a net may have the same stacks.  0:
- * none is repeated. */
+ * there is one call, as most stacks are not repeated; a loop over layers repeats some. */
 static int
 find_usual(const uint32_t *times, size_t count, uint32_t *out)
 {
@@ -114,7 +114,8 @@ find_usual(const uint32_t *times, size_t count, uint32_t *out)
         all += stacks[i];
     }
     *out = 0;
-    for (uint32_t i = 2; i <= most && *out == 0; i++) {
+    bool one_call = most == 0 || stacks[1] > all;
+    for (uint32_t i = 2; i <= most && *out == 0 && !one_call; i++) {
         if (stacks[i] != 0 && (uint64_t)stacks[i] * RAREST >= all) {
             *out = i;
         }
