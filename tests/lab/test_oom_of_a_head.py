@@ -6,7 +6,7 @@ import json
 import pytest
 
 # Arguments: the bytes that the process may take, and whether it is mended.  It prints whether it
-# ran out, the module that asked, and the verdict's remedies.
+# ran out, the module that asked, the verdict's remedies, where it ran out, and the changes.
 PROGRAM = """
 import json
 import sys
@@ -69,7 +69,8 @@ with memlab.MemorySnapshot(on_oom="oom") as snapshot:
         failed = True
 verdict = snapshot.data().verdict(0, trials=True)
 remedies = verdict["make_fit"]["remedies"] if failed else []
-print(json.dumps([failed, verdict["findings"][0].get("module"), remedies]))
+first, changes = verdict["findings"][0], [item["kind"] for item in verdict["changes"]]
+print(json.dumps([failed, first.get("module"), remedies, first.get("stage"), changes]))
 """
 
 
@@ -78,10 +79,19 @@ def test_checkpointing_and_a_chunked_loss_are_among_the_remedies(phantom_run):
     def run(how):
         return json.loads(phantom_run(PROGRAM, 700 << 20, how).stdout)
 
-    failed, module, remedies = run("as it is")
+    failed, module, remedies, *_ = run("as it is")
     assert (failed, module) == (True, "head")
     found = {item["kind"]: item for item in remedies}
     assert found["checkpoint"]["module"] == "blocks.*" and found["checkpoint"]["count"] == 8
     assert found["loss_chunked"]["saving_bytes"] > 500 << 20
     assert sum(item["chosen"] for item in remedies) > 1
     assert not run("mended")[0]
+
+
+@pytest.mark.cuda
+def test_the_graph_of_a_pass_that_failed_at_once_is_not_held_in_vain(phantom_run):
+    """There is room for the logits and their log-softmax, 500 MiB each, and for no gradient."""
+    done = phantom_run(PROGRAM, 1700 << 20, "as it is")
+    failed, _, _, stage, changes = json.loads(done.stdout)
+    assert failed and stage == "backward"
+    assert "checkpoint" in changes and "graph_unused" not in changes

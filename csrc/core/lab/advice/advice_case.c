@@ -110,10 +110,10 @@ explain_demands(ml_advice_case *it)
     return error;
 }
 
-/* The start of the forward pass in which the first request failed; ML_NO_EVENT: not in
- * a forward pass. */
+/* The start of the forward pass in which the first request failed, or, of a BACKWARD pass, which
+ * failed there; ML_NO_EVENT: none did. */
 static size_t
-find_unfinished(const ml_advice_case *it)
+find_unfinished(const ml_advice_case *it, bool backward)
 {
     size_t from = ML_NO_EVENT;
     size_t i = it->failed == ML_NO_EVENT ? 0 : it->workload->count;
@@ -122,7 +122,13 @@ find_unfinished(const ml_advice_case *it)
         if (born >= it->failed || ml_demand_is_kept_workspace(it, i - 1)) {
             continue;
         }
-        if (ml_explained_of(it, i - 1)->cause.phase != ML_PHASE_FORWARD) {
+        uint8_t phase = ml_explained_of(it, i - 1)->cause.phase;
+        /* A loss outside the model's calls may be of no phase. */
+        if (backward && from == ML_NO_EVENT &&
+            (phase == ML_PHASE_BACKWARD || phase == ML_PHASE_OTHER)) {
+            continue;
+        }
+        if (phase != ML_PHASE_FORWARD) {
             break;
         }
         from = born;
@@ -223,7 +229,10 @@ ml_advice_case_init(ml_advice_case *it, const ml_recording *recording, size_t de
         error = explain_demands(it);
     }
     if (error == 0) {
-        it->unfinished = find_unfinished(it);
+        bool backward = it->failed != ML_NO_EVENT &&
+                        ml_causes_is_backward(it->causes, it->device, it->failed);
+        it->unfinished = find_unfinished(it, false);
+        it->awaited = find_unfinished(it, backward);
     }
     if (error < 0) {
         ml_advice_case_fini(it);
@@ -281,6 +290,13 @@ ml_demand_unfinished(const ml_advice_case *it, size_t demand)
 {
     size_t born = it->workload->demands[demand].born;
     return it->unfinished <= born && born <= it->failed;
+}
+
+bool
+ml_demand_awaits_pass(const ml_advice_case *it, size_t demand)
+{
+    size_t born = it->workload->demands[demand].born;
+    return it->awaited <= born && born <= it->failed;
 }
 
 bool

@@ -141,6 +141,7 @@ typedef struct ml_advice_case {
     uint64_t start_cached;
     size_t failed; /* event of the first request that failed; ML_NO_EVENT: none did */
     size_t unfinished;     /* event; start of the forward pass in which it failed */
+    size_t awaited;        /* event; likewise, or whose backward pass failed */
     uint64_t memory_bytes; /* of the recorded run; UINT64_MAX: unknown */
 } ml_advice_case;
 
@@ -188,6 +189,8 @@ ml_demand_is_kept_workspace(const ml_advice_case *it, size_t demand)
 
 /* Whether DEMAND is of a forward that ran out of memory, before its backward pass. */
 bool ml_demand_unfinished(const ml_advice_case *it, size_t demand);
+/* Likewise, or within it: what its graph holds is not held in vain. */
+bool ml_demand_awaits_pass(const ml_advice_case *it, size_t demand);
 /* Whether DEMAND is live at the end and was last used two steps or more before. */
 bool ml_demand_left(const ml_advice_case *it, size_t demand);
 

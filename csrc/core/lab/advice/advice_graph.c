@@ -50,7 +50,7 @@ judge(const ml_graph_passes *f, size_t demand, const size_t *lasts, uint32_t *fr
     const ml_advice_case *it = f->it;
     const ml_demand *of = &it->workload->demands[demand];
     /* A backward pass would have followed. */
-    if (ml_demand_unfinished(it, demand) ||
+    if (ml_demand_awaits_pass(it, demand) ||
         ml_stage_is_evaluation(it->stages[of->born]) ||
         ml_held_variable_of(&it->variables, of) != NULL ||
         ml_growth_has(it->growth, &ml_explained_of(it, demand)->cause)) {

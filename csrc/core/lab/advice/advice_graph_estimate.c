@@ -51,7 +51,7 @@ is_without_pass(const ml_graph_passes *f, size_t demand)
     if (of->born == ML_NO_EVENT || cause->recomputed ||
         (ml_events_flags(events, of->born) & ML_EVENT_BACKWARD) != 0 ||
         ml_stage_is_evaluation(it->stages[of->born]) ||
-        ml_demand_unfinished(it, demand) || ml_growth_has(it->growth, cause)) {
+        ml_demand_awaits_pass(it, demand) || ml_growth_has(it->growth, cause)) {
         return false;
     }
     if (of->freed == ML_NO_EVENT) {
