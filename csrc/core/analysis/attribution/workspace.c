@@ -310,19 +310,20 @@ ml_workspaces_follow_result(const ml_workspaces *of, const ml_lifetime *life)
     return before != 0 && is_result(of, before - 1, &made, life);
 }
 
-/* Whether torch makes a workspace for each product, and so keeps none.  Without PASSES no nodes
- * tell products. */
+/* Whether torch makes a workspace of cuBLAS's for each product, and so keeps none.  Without PASSES
+ * no nodes tell products. */
 static bool
 makes_for_products(const ml_workspaces *of, bool passes)
 {
     const ml_lifetimes *lifetimes = of->lifetimes;
     for (size_t i = lifetimes->earlier_count; i < lifetimes->count; i++) {
         const ml_lifetime *life = &lifetimes->rows[i];
-        if (ml_workspaces_follow_result(of, life)) {
-            ml_event made = ml_events_at(&lifetimes->trace->events, life->birth - 1);
-            if (!passes || is_in_product(of, &made)) {
-                return true;
-            }
+        if (!ml_workspaces_follow_result(of, life)) {
+            continue;
+        }
+        ml_event made = ml_events_at(&lifetimes->trace->events, life->birth - 1);
+        if (ml_workspace_has_size(made.size) && (!passes || is_in_product(of, &made))) {
+            return true;
         }
     }
     return false;
