@@ -323,6 +323,43 @@ test_workspaces_of_nodes(void)
     }
 }
 
+/* A block of cuBLAS's size stays, and a product's forward has one of SCRATCH bytes. */
+static void
+check_kept_beside(uint64_t scratch, const char *want)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    f.type =
+        sample_string(f.made.recording, "N5torch8autograd9generated14AddmmBackward0E");
+    sample_tag(&f.made, 1, ML_CATEGORY_PARAMETER);
+    alloc(&f, 0, MAIN, 2, line);
+    size_t at = f.made.recording->devices[0].event_count;
+    ml_event *kept = add(&f, ML_ACTION_ALLOC, 100000, MAIN, 3, line);
+    kept->size = kept->block_bytes = 33554432;
+    add(&f, ML_ACTION_ALLOC, 1, MAIN, 5, line); /* the result */
+    ml_event *event = add(&f, ML_ACTION_ALLOC, 200000, MAIN, 5, line);
+    event->size = event->block_bytes = scratch;
+    free_block(&f, 200000, MAIN, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        alloc_back(&f, 3 + i, MAIN, 4); /* of the product's node */
+        alloc(&f, 10 + i, MAIN, 6, line);
+    }
+    CHECK_STR(category(&f, at), want);
+    tear_down(&f);
+}
+
+/* torch may keep cuBLAS's and make cuBLASLt's for each product; if it makes cuBLAS's, too, it
+ * keeps none. */
+static void
+test_workspaces_beside_those_of_products(void)
+{
+    check_kept_beside(1048576, "workspace");
+    check_kept_beside(1048577, "workspace");
+    check_kept_beside(33554432, "unknown");
+    check_kept_beside(8519680, "unknown");
+}
+
 /* With a parameter; returns the stack of a module's call. */
 static uint32_t
 begin_forward(fixture *f)
@@ -510,6 +547,7 @@ main(void)
     RUN(test_workspaces);
     RUN(test_workspaces_of_products);
     RUN(test_workspaces_of_nodes);
+    RUN(test_workspaces_beside_those_of_products);
     RUN(test_the_light_workspace);
     RUN(test_the_first_that_lasts_is_a_workspace);
     RUN(test_workspaces_from_before);
