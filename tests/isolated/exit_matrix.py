@@ -184,8 +184,9 @@ def wait(child, what):
 
 
 def told(text):
-    """TEXT but for where a traceback passed, which is a matter of chance in some ends."""
-    return [line for line in text.splitlines() if not line.startswith(" ")]
+    """TEXT but for where a traceback passed, which is a matter of chance in some ends, and what
+    the phantom says of itself once."""
+    return [line for line in text.splitlines() if not line.startswith((" ", "memlab phantom: "))]
 
 
 def main(turns):

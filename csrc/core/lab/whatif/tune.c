@@ -389,7 +389,8 @@ bound_packing(ml_tune *tune)
     tune->packed = needed + (rest != 0 ? ML_PLACEMENT_GRANULE - rest : 0);
 }
 
-/* No other settings begin with the recorded cache, so the base does not either. */
+/* No other settings begin with the recorded cache, so the base does not either, if it then
+ * reserves less. */
 static int
 try_base(ml_tuner *t)
 {
@@ -401,9 +402,14 @@ try_base(ml_tuner *t)
         return 0;
     }
     ml_trial_options options = whatif->options;
+    ml_tuned without = {0};
     ml_whatif_options(whatif, t->memory, &options);
-    return ml_whatif_range(whatif->workload, &options, &tune->base.result,
-                           &tune->base.low, &tune->base.high);
+    int error = ml_whatif_range(whatif->workload, &options, &without.result,
+                                &without.low, &without.high);
+    if (error == 0 && without.result.peak.reserved < tune->base.result.peak.reserved) {
+        tune->base = without;
+    }
+    return error;
 }
 
 static void
