@@ -4,6 +4,7 @@ remedy.  What is named as one is applied, and the program runs."""
 import json
 
 import pytest
+from cuda_here import KEEPS_WORKSPACES
 
 # Arguments: the batch, the bytes that the process may take, and the change that is made.  It
 # prints whether it ran out, in which stage, the advice on that, and what makes it fit alone.
@@ -70,7 +71,8 @@ print(json.dumps([failed, stage, told, [item["kind"] for item in remedies if ite
 )
 def test_only_what_helps_the_step_is_named(batch, told, mends, phantom_run):
     def run(change):
-        return json.loads(phantom_run(PROGRAM, batch, 1200 << 20, change).stdout)
+        done = phantom_run(PROGRAM, batch, 1200 << 20, change, env=KEEPS_WORKSPACES)
+        return json.loads(done.stdout)
 
     failed, stage, named, fitting = run("none")
     assert failed and stage == "optimizer"
