@@ -14,8 +14,7 @@ typedef struct ml_kept {
     bool forward;
     bool given;     /* as far as is known the program's own, such as an input */
     bool workspace; /* judged by its size */
-    bool
-        first; /* of a workspace's size, on its stream: like one, whatever it is judged */
+    bool first;     /* like a workspace of its stream, whatever it is judged */
     uint8_t no_line;
     uint32_t step;  /* index */
     uint32_t until; /* of the first step at whose end it is not allocated */

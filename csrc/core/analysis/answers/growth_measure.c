@@ -2,24 +2,17 @@
 #include <stdlib.h>
 
 #include "analysis/answers/growth_parts.h"
+#include "base/base.h"
 
 /* The usual distance between steps comes from this many last ones. */
 #define DISTANCES 8
 /* Within the fewest steps of a leak, sizes differ by at most this factor. */
 #define SIZES_APART 4
 
-static int
-compare_numbers(const void *a, const void *b)
-{
-    const uint64_t *x = a;
-    const uint64_t *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 static uint64_t
 median(uint64_t *numbers, size_t count)
 {
-    qsort(numbers, count, sizeof(*numbers), compare_numbers);
+    qsort(numbers, count, sizeof(*numbers), ml_compare_u64);
     return numbers[count / 2];
 }
 

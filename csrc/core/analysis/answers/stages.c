@@ -90,22 +90,17 @@ read_stacks(stages_work *f)
 static int
 find_casts(stages_work *f)
 {
-    const ml_lifetimes *lifetimes = &f->analysis->lifetimes;
-    f->casts = ml_alloc((lifetimes->count + 1) * sizeof(uint64_t));
-    if (f->casts == NULL) {
-        return ML_ENOMEM;
+    int error =
+        ml_lifetimes_parameters(&f->analysis->lifetimes, &f->casts, &f->cast_count);
+    for (size_t i = 0; error == 0 && i < f->cast_count; i++) {
+        f->casts[i] /= 2;
     }
-    for (size_t i = 0; i < lifetimes->count; i++) {
-        if (lifetimes->rows[i].tag == ML_CATEGORY_PARAMETER) {
-            f->casts[f->cast_count++] = ml_lifetimes_requested(lifetimes, i) / 2;
-        }
-    }
-    qsort(f->casts, f->cast_count, sizeof(uint64_t), ml_compare_u64);
-    return 0;
+    return error;
 }
 
-/* The nodes that EVENT, of an allocation, shows where there are no gradients: autocast casts a parameter as the
- * next forward may need it, and a checkpoint makes one that holds its inputs. */
+/* The nodes that EVENT, of an allocation, shows where there are no gradients: autocast casts
+ * a parameter as the next forward may need it, and a checkpoint makes one that holds its
+ * inputs. */
 static uint64_t
 nodes_without_gradients(const stages_work *f, const run *open, const ml_event *event)
 {

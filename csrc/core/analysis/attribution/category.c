@@ -93,18 +93,6 @@ freed_by_pass(const ml_categories *c, const ml_lifetime *life)
            ml_causes_is_backward(c->causes, c->device, life->requested - 1);
 }
 
-/* Bytes asked for; 0: the ledger had no room for it. */
-static uint64_t
-size_of(const ml_categories *c, const ml_lifetime *life)
-{
-    if (life->birth != 0) {
-        return ml_events_size(&c->trace->events, life->birth - 1);
-    }
-    return life->earlier < c->lifetimes->earlier_count
-               ? c->lifetimes->earlier[life->earlier].size
-               : 0;
-}
-
 bool
 ml_categories_like_workspace(const ml_categories *c, const ml_lifetime *life)
 {
@@ -117,7 +105,7 @@ ml_categories_like_workspace(const ml_categories *c, const ml_lifetime *life)
 static bool
 is_like_cublas(const ml_categories *c, const ml_lifetime *life)
 {
-    return ml_workspace_has_size(size_of(c, life)) &&
+    return ml_workspace_has_size(ml_lifetimes_requested(c->lifetimes, life)) &&
            ml_workspaces_last(&c->workspaces, life->requested) &&
            ml_workspaces_keep(&c->workspaces, life);
 }
@@ -126,8 +114,9 @@ is_like_cublas(const ml_categories *c, const ml_lifetime *life)
 static bool
 is_workspace(const ml_categories *c, const ml_lifetime *life)
 {
-    return is_like_cublas(c, life) && (size_of(c, life) == ML_WORKSPACE_ODD ||
-                                       ml_passes_are_outlived(&c->passes, life));
+    return is_like_cublas(c, life) &&
+           (ml_lifetimes_requested(c->lifetimes, life) == ML_WORKSPACE_ODD ||
+            ml_passes_are_outlived(&c->passes, life));
 }
 
 /* Whether memory ended in the pass that made LIFE, before it was freed. */

@@ -29,22 +29,6 @@ ml_failed_events(const ml_device_trace *trace)
     return last_before(trace, trace->event_count);
 }
 
-static int
-take_sizes(ml_failed_passes *passes, const ml_lifetimes *lifetimes)
-{
-    passes->sizes = ml_alloc((lifetimes->count + 1) * sizeof(uint64_t));
-    if (passes->sizes == NULL) {
-        return ML_ENOMEM;
-    }
-    for (size_t i = 0; i < lifetimes->count; i++) {
-        if (lifetimes->rows[i].tag == ML_CATEGORY_PARAMETER) {
-            passes->sizes[passes->size_count++] = ml_lifetimes_requested(lifetimes, i);
-        }
-    }
-    qsort(passes->sizes, passes->size_count, sizeof(uint64_t), ml_compare_u64);
-    return 0;
-}
-
 int
 ml_failed_passes_init(ml_failed_passes *passes, const ml_causes *causes,
                       const ml_recording *recording, size_t device,
@@ -65,7 +49,9 @@ ml_failed_passes_init(ml_failed_passes *passes, const ml_causes *causes,
         passes->of[passes->count++] = failed;
         backward = backward || failed.backward;
     }
-    return backward ? take_sizes(passes, lifetimes) : 0;
+    return backward
+               ? ml_lifetimes_parameters(lifetimes, &passes->sizes, &passes->size_count)
+               : 0;
 }
 
 void

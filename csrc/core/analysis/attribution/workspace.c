@@ -297,16 +297,27 @@ is_result(const ml_workspaces *of, size_t result, const ml_event *made,
            of->lifetimes->rows[row].requested > life->requested;
 }
 
-bool
-ml_workspaces_follow_result(const ml_workspaces *of, const ml_lifetime *life)
+/* Whether LIFE may be a product's; *MADE becomes its allocation. */
+static bool
+is_gone_at_once(const ml_workspaces *of, const ml_lifetime *life, ml_event *made)
 {
     const ml_events *events = &of->lifetimes->trace->events;
     if (life->birth == 0 ||
         !may_be_products(life, ml_events_size(events, life->birth - 1))) {
         return false;
     }
-    ml_event made = ml_events_at(events, life->birth - 1);
-    size_t before = block_before(events, life->birth - 1);
+    *made = ml_events_at(events, life->birth - 1);
+    return true;
+}
+
+bool
+ml_workspaces_follow_result(const ml_workspaces *of, const ml_lifetime *life)
+{
+    ml_event made;
+    if (!is_gone_at_once(of, life, &made)) {
+        return false;
+    }
+    size_t before = block_before(&of->lifetimes->trace->events, life->birth - 1);
     return before != 0 && is_result(of, before - 1, &made, life);
 }
 
@@ -318,11 +329,10 @@ makes_for_products(const ml_workspaces *of, bool passes)
     const ml_lifetimes *lifetimes = of->lifetimes;
     for (size_t i = lifetimes->earlier_count; i < lifetimes->count; i++) {
         const ml_lifetime *life = &lifetimes->rows[i];
-        if (!ml_workspaces_follow_result(of, life)) {
-            continue;
-        }
-        ml_event made = ml_events_at(&lifetimes->trace->events, life->birth - 1);
-        if (ml_workspace_has_size(made.size) && (!passes || is_in_product(of, &made))) {
+        ml_event made;
+        if (is_gone_at_once(of, life, &made) && ml_workspace_has_size(made.size) &&
+            (!passes || is_in_product(of, &made)) &&
+            ml_workspaces_follow_result(of, life)) {
             return true;
         }
     }
@@ -374,22 +384,21 @@ bool
 ml_workspaces_of_product(const ml_workspaces *of, const ml_lifetime *life)
 {
     const ml_events *events = &of->lifetimes->trace->events;
-    if (life->birth == 0 ||
-        !may_be_products(life, ml_events_size(events, life->birth - 1))) {
+    ml_event made;
+    if (!is_gone_at_once(of, life, &made)) {
         return false;
     }
-    ml_event made = ml_events_at(events, life->birth - 1);
     if (made.size == ML_WORKSPACE_ODD) {
         return true;
     }
-    bool result = ml_workspaces_follow_result(of, life);
+    size_t before = block_before(events, life->birth - 1);
+    bool result = before != 0 && is_result(of, before - 1, &made, life);
     if (result && made.size == ML_WORKSPACE_EVEN) {
         return true;
     }
     if (!is_in_product(of, &made)) {
         return false;
     }
-    size_t before = block_before(events, life->birth - 1);
     if (result || before == 0) {
         return true;
     }

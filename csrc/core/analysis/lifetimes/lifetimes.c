@@ -4,6 +4,8 @@
  * totals show that.  Then all existing rows are compared with the ledger. */
 #include "analysis/lifetimes/lifetimes.h"
 
+#include <stdlib.h>
+
 #include "analysis/lifetimes/segment_lifetimes.h"
 #include "base/base.h"
 
@@ -467,4 +469,22 @@ ml_lifetime_last(const ml_lifetimes *lifetimes, const ml_lifetime *row)
                ? row
                : &lifetimes
                       ->rows[last_of(lifetimes, ml_lifetimes_index(lifetimes, row))];
+}
+
+int
+ml_lifetimes_parameters(const ml_lifetimes *lifetimes, uint64_t **sizes, size_t *count)
+{
+    *count = 0;
+    *sizes = ml_alloc((lifetimes->count + 1) * sizeof(uint64_t));
+    if (*sizes == NULL) {
+        return ML_ENOMEM;
+    }
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        const ml_lifetime *row = &lifetimes->rows[i];
+        if (row->tag == ML_CATEGORY_PARAMETER) {
+            (*sizes)[(*count)++] = ml_lifetimes_requested(lifetimes, row);
+        }
+    }
+    qsort(*sizes, *count, sizeof(uint64_t), ml_compare_u64);
+    return 0;
 }

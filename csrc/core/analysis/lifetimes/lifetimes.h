@@ -119,14 +119,22 @@ ml_lifetimes_is_first(const ml_lifetimes *lifetimes, size_t index)
                       : ml_lifetimes_row(lifetimes, birth - 1) == index;
 }
 
-/* The bytes that were asked for, for the block of row INDEX. */
+/* The bytes that were asked for, for the block of LIFE; 0: the ledger had no room for it. */
 static inline uint64_t
-ml_lifetimes_requested(const ml_lifetimes *lifetimes, size_t index)
+ml_lifetimes_requested(const ml_lifetimes *lifetimes, const ml_lifetime *life)
 {
-    const ml_lifetime *row = &lifetimes->rows[index];
-    return row->birth == 0 ? lifetimes->earlier[row->earlier].size
-                           : ml_events_size(&lifetimes->trace->events, row->birth - 1);
+    if (life->birth != 0) {
+        return ml_events_size(&lifetimes->trace->events, life->birth - 1);
+    }
+    return life->earlier < lifetimes->earlier_count
+               ? lifetimes->earlier[life->earlier].size
+               : 0;
 }
+
+/* The requested bytes of all blocks that are tagged as parameters, sorted.  SIZES becomes the
+ * caller's.  0 or ML_ENOMEM. */
+int ml_lifetimes_parameters(const ml_lifetimes *lifetimes, uint64_t **sizes,
+                            size_t *count);
 
 /* The first row of the block at ADDR from before the first event; SIZE_MAX without one. */
 size_t ml_lifetimes_earlier(const ml_lifetimes *lifetimes, uint64_t addr);
