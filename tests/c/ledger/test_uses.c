@@ -339,7 +339,7 @@ main(void)
     RUN(test_any_block_may_have_been_used);
     RUN(test_a_full_table_knows_less_and_nothing_wrong);
     RUN(test_visits_what_is_known);
-    RUN(test_agrees_with_a_model);
+    RUN_LONG_IN_ONE_THREAD(test_agrees_with_a_model);
     RUN(test_between_turns_a_use_may_be_missed);
     RUN(test_a_whole_turn_without_a_use_bounds_it);
     RUN(test_a_use_as_a_turn_begins_is_within_it);

@@ -490,7 +490,7 @@ test_starting_beside_a_writer(void)
     pthread_t writer;
     CHECK_INT(pthread_create(&writer, NULL, keep_allocating, (void *)4096), 0);
     uint64_t problems = 0, wrong = 0;
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < (UNDER_SANITIZER ? 60 : 300); i++) {
         ml_window *window = start(100, ML_CONTEXT_ALL);
         ml_recording *recording = freeze(window);
         wrong += recording == NULL || ml_recording_validate(recording) != 0;
@@ -519,7 +519,7 @@ test_forked_children_read_totals_of_one_instant(void)
     pthread_t writer;
     CHECK_INT(pthread_create(&writer, NULL, keep_allocating, NULL), 0);
     int failed = 0;
-    for (int i = 0; i < 1500; i++) {
+    for (int i = 0; i < (UNDER_SANITIZER ? 150 : 1500); i++) {
         pid_t child = fork();
         if (child == 0) {
             alarm(20); /* it would wait for ever */

@@ -326,7 +326,7 @@ test_freezing_beside_threads(void)
     clear_places();
     int at_start[PLACES] = {0};
     int wrong = 0, lost = 0;
-    for (int round = 0; round < (UNDER_TSAN ? 3 : 20); round++) {
+    for (int round = 0; round < (UNDER_SANITIZER ? 3 : 20); round++) {
         clear_places();
         ml_window *window = start(&loose, 1000000);
         CHECK(window != NULL);

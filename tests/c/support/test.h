@@ -82,6 +82,12 @@ static int test_broken; /* of the running test */
 #else
 #define UNDER_TSAN 0
 #endif
+/* What either sanitizer sees in a loop, it sees in fewer turns. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define UNDER_SANITIZER 1
+#else
+#define UNDER_SANITIZER 0
+#endif
 
 #define RUN_LONG_IN_ONE_THREAD(test) \
     do { \
