@@ -3,7 +3,8 @@
  * The largest nodes are shown, one per row.  A node without a shown descendant is a row
  * with all its bytes; another one has what its shown descendants leave.  A parent comes
  * before its children, so one more node is at most one more row.  If the root would
- * keep much, its children come earlier than by their size. */
+ * keep much, its children come earlier than by their size.  Of numbers alike in size that do
+ * not all find room none is shown: layers.* x48 tells more than three of them. */
 #include "analysis/answers/module_rows.h"
 
 #include <stdlib.h>
@@ -22,6 +23,8 @@ typedef struct shown {
     uint32_t inside;  /* number of shown children */
     ml_peak_sum left; /* by them */
     bool passed;      /* LEFT includes what shown children passed up */
+    uint64_t largest; /* bytes, of the numbers among its children that are shown */
+    uint64_t hidden;  /* bytes, of the others that could be */
 } shown;
 
 static int
@@ -99,9 +102,11 @@ compare_rows(const void *a, const void *b)
 typedef struct choice {
     const ml_module_tree *tree;
     uint64_t least; /* bytes of a row */
-    shown *list;    /* owned; the root, and nodes of LEAST bytes or more */
+    /* owned; the root, and nodes of LEAST bytes or more that are in none that is folded */
+    shown *list;
     size_t count;
     uint32_t *places; /* owned; by node: index into LIST */
+    bool *folded;     /* owned; by node: itself, or one around it */
 } choice;
 
 static int
@@ -110,35 +115,66 @@ choice_init(choice *c, const ml_module_tree *tree)
     *c = (choice){.tree = tree,
                   .least = tree->nodes[0].all.bytes / 100,
                   .list = ml_alloc_zeroed(tree->count, sizeof(shown)),
-                  .places = ml_alloc_zeroed(tree->count, sizeof(uint32_t))};
-    if (c->list == NULL || c->places == NULL) {
-        return ML_ENOMEM;
-    }
-    for (uint32_t i = 0; i < tree->count; i++) {
-        uint64_t bytes = tree->nodes[i].all.bytes;
-        if (i == 0 || (bytes != 0 && bytes >= c->least)) {
-            c->list[c->count++] = (shown){.node = &tree->nodes[i], .id = i};
-        }
-    }
-    return 0;
+                  .places = ml_alloc_zeroed(tree->count, sizeof(uint32_t)),
+                  .folded = ml_alloc_zeroed(tree->count, sizeof(bool))};
+    return c->list == NULL || c->places == NULL || c->folded == NULL ? ML_ENOMEM : 0;
 }
 
-/* The rows if the root's children weigh BOOST times as much; returns their number. */
-static size_t
-choose_rows(choice *c, unsigned boost, size_t most, ml_module_row *rows)
+static void
+list_nodes(choice *c, unsigned boost)
 {
-    for (size_t i = 0; i < c->count; i++) {
-        shown *at = &c->list[i];
-        bool first = at->id == 0 || at->node->parent == 0;
-        at->weight = (double)at->node->all.bytes * (first ? boost : 1);
+    const ml_module_tree *tree = c->tree;
+    c->count = 0;
+    for (uint32_t i = 0; i < tree->count; i++) {
+        const ml_module_node *node = &tree->nodes[i];
+        bool hidden = i != 0 && c->folded[node->parent];
+        c->folded[i] = c->folded[i] || hidden;
+        if (i == 0 ||
+            (!hidden && node->all.bytes != 0 && node->all.bytes >= c->least)) {
+            double weight = (double)node->all.bytes * (node->parent == 0 ? boost : 1);
+            c->list[c->count++] = (shown){.node = node, .id = i, .weight = weight};
+        }
     }
     qsort(c->list, c->count, sizeof(shown), compare_shown);
     for (uint32_t i = 0; i < c->count; i++) {
         c->places[c->list[i].id] = i;
         c->list[i].parent = c->places[c->list[i].node->parent];
     }
+}
+
+/* Folds the numbers of which some are among the first COUNT of the list, and others that are
+ * nearly as large are not.  Whether there are such. */
+static bool
+fold(choice *c, size_t count)
+{
+    for (size_t i = 1; i < c->count; i++) {
+        const shown *at = &c->list[i];
+        shown *parent = &c->list[at->parent];
+        uint64_t *most = i < count ? &parent->largest : &parent->hidden;
+        if (parent->node->each && at->node->all.bytes > *most) {
+            *most = at->node->all.bytes;
+        }
+    }
+    bool some = false;
+    for (size_t i = 0; i < count; i++) {
+        const shown *at = &c->list[i];
+        if (at->largest != 0 && at->hidden >= at->largest / 4 * 3) {
+            c->folded[at->id] = some = true;
+        }
+    }
+    return some;
+}
+
+/* The rows if the root's children weigh BOOST times as much; returns their number. */
+static size_t
+choose_rows(choice *c, unsigned boost, size_t most, ml_module_row *rows)
+{
     size_t at = 0;
-    ML_SEARCH(at, c->count, count_rows(c->list, at + 1, c->least, NULL) <= most);
+    memset(c->folded, 0, c->tree->count * sizeof(bool));
+    do {
+        list_nodes(c, boost);
+        ML_SEARCH(at, c->count, count_rows(c->list, at + 1, c->least, NULL) <= most);
+    } while (fold(c, at));
     size_t count = at == 0 ? 0 : count_rows(c->list, at, c->least, rows);
     if (count != 0) {
         qsort(rows, count, sizeof(ml_module_row), compare_rows);
@@ -227,11 +263,12 @@ ml_module_rows(const ml_module_tree *tree, ml_module_row *rows, size_t most,
     }
     ml_free(c.list);
     ml_free(c.places);
+    ml_free(c.folded);
     name_closer(tree, rows, *count);
     for (size_t i = 0; i < *count; i++) {
-        /* If all of a module is in its numbers, the numbers add nothing. */
+        /* What a module's numbers leave, if all of it is in them, is the module's. */
         const ml_module_node *node = &tree->nodes[rows[i].node];
-        if (node->each && node->parent != 0 &&
+        if (rows[i].share != ML_MODULE_ALL && node->each && node->parent != 0 &&
             tree->nodes[node->parent].all.bytes == node->all.bytes) {
             rows[i].node = node->parent;
         }

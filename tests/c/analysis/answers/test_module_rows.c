@@ -103,7 +103,7 @@ test_unfolds(void)
 static void
 test_names_the_child_that_has_nearly_all(void)
 {
-    CHECK_ROWS(3, "net.l 960 all; other 100 all;  30 rest; ", {"net.l.0", 480},
+    CHECK_ROWS(3, "net.l.* 960 all; other 100 all;  30 rest; ", {"net.l.0", 480},
                {"net.l.1", 480}, {"net.e", 20}, {"other", 100}, {"x", 10});
     CHECK_ROWS(3, "net 1000 all; other 100 all;  10 rest; ", {"net.l.0", 470},
                {"net.l.1", 470}, {"net.e", 60}, {"other", 100}, {"x", 10});
@@ -122,6 +122,18 @@ test_wide(void)
     CHECK_ROWS(5, "f.4 50 all; f.3 40 all; f 30 rest; f.2 30 all; z 20 all; ",
                {"f.0", 10}, {"f.1", 20}, {"f.2", 30}, {"f.3", 40}, {"f.4", 50},
                {"z", 20});
+}
+
+/* Of numbers alike in size all are shown, or none; of others the largest. */
+static void
+test_numbers(void)
+{
+    CHECK_ROWS(5, "s.* 600 all; z 100 all; ", {"s.0", 101}, {"s.1", 100}, {"s.2", 100},
+               {"s.3", 100}, {"s.4", 100}, {"s.5", 99}, {"z", 100});
+    CHECK_ROWS(5, "s.0 201 all; s.1 200 all; s.2 199 all; z 100 all; ", {"s.0", 201},
+               {"s.1", 200}, {"s.2", 199}, {"z", 100});
+    CHECK_ROWS(4, "s.0 240 all; s.1 240 all; s 190 rest; z 100 all; ", {"s.0", 240},
+               {"s.1", 240}, {"s.2", 100}, {"s.3", 50}, {"s.4", 40}, {"z", 100});
 }
 
 /* What is left to the rest of all is a twentieth at most, if that costs no larger row. */
@@ -169,13 +181,13 @@ test_no_memory(void)
     ml_module_row rows[ML_MODULE_ROWS];
     ml_module_tree *tree;
     CHECK_INT(ml_module_tree_new(s.recording, &only, 1, &tree), 0);
-    for (long budget = 0; budget < 3; budget++) {
+    for (long budget = 0; budget < 4; budget++) {
         size_t count = 0;
         budget_begin(budget);
         int error = ml_module_rows(tree, rows, ML_MODULE_ROWS, &count);
         budget_end();
         CHECK_INT(budget_alive, 0);
-        CHECK_INT(error, budget < 2 ? ML_ENOMEM : 0);
+        CHECK_INT(error, budget < 3 ? ML_ENOMEM : 0);
     }
     ml_module_tree_free(tree);
     sample_end(&s);
@@ -216,6 +228,7 @@ main(void)
     RUN(test_unfolds);
     RUN(test_names_the_child_that_has_nearly_all);
     RUN(test_wide);
+    RUN(test_numbers);
     RUN(test_rest);
     RUN(test_small);
     RUN(test_nothing);
