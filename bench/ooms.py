@@ -4,11 +4,13 @@
     python bench/ooms.py NAME...
     python bench/ooms.py --wide NAME...    # with several batches each
     python bench/ooms.py --jobs 14 ...     # so many programs at once
+    python bench/ooms.py --allowed 22.5 ...    # on the GPU that is here, with 22.5 GiB of it
 
 Each runs with a batch that is too large; with --wide also with others, from just too large to
 half as large again, which end in other places.  The truth is found by bisection, each batch in
 a run of its own, to one part in 50; runs are kept in build/ooms.json, by program, memlab's
-phantom and version of torch.  The exit status is 1 if a named batch does not fit, if a batch
+phantom and version of torch.  With --allowed torch gets no more of the GPU than that, which needs
+torch 2.10 or newer; programs of two processes are left out.  The exit status is 1 if a named batch does not fit, if a batch
 more than 15 % above it does and is not the next integer, or if no batch and no command is told.
 """
 
@@ -40,14 +42,14 @@ KEPT = ROOT / "build" / "ooms.json"
 class Runs:
     """What fits, from runs that are kept.  Several threads may ask; each runs what it asks."""
 
-    def __init__(self):
+    def __init__(self, device):
         self._kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-        self._library = Path(phantom.LIBRARY).read_bytes()
+        self._library = Path(phantom.LIBRARY).read_bytes() + device.encode()
         self._lock = threading.Lock()
 
     def fits(self, name, batch):
         program = (oom_programs.FOLDER / f"{name}.py").read_bytes()
-        version = f"{torch.__version__} {oom_programs.GPU}".encode()
+        version = torch.__version__.encode()
         key = hashlib.sha256(program + self._library + version).hexdigest()[:16]
         with self._lock:
             known = self._kept.setdefault(key, {}).get(str(batch))
@@ -83,12 +85,13 @@ def batches(runs, name, wide):
     return sorted({given, *(round(bad * times) for times in _WIDE)})
 
 
-def judge(fit, good):
-    """(the verdict in a few words, whether it is right)."""
+def judge(fit, good, named_fits):
+    """(the verdict in a few words, whether it is right).  A larger batch may fit where the named
+    one does not, as other blocks are free."""
     if fit["batch_named"]:
         named = fit["batch"]
         above = f"{(good - named) / named:+.0%}" if named else "no batch fits"
-        return above, named <= good <= oom_programs.most_above(named)
+        return above, named_fits and named <= good <= oom_programs.most_above(named)
     least, most = (
         round(fit[key] * fit["batch_recorded"]) for key in ("batch_factor", "batch_factor_most")
     )
@@ -102,7 +105,8 @@ def try_program(runs, name, given):
         verdict, _ = oom_programs.make_fit(name, Path(folder), given)
     fit, first = verdict["make_fit"], verdict["findings"][0]
     good, bad = truth(runs, name, given, fit)
-    said, right = judge(fit, good)
+    named_fits = fit["batch_named"] and (not fit["batch"] or runs.fits(name, fit["batch"]))
+    said, right = judge(fit, good, named_fits)
     place = f"{first['stage']} {first['module']}"[:34]
     named = fit["batch"] if fit["batch_named"] else "-"
     line = (
@@ -125,15 +129,29 @@ def trials(runs, names, wide, jobs):
             yield done.result()
 
 
+def allow(gib):
+    """Runs the programs on the GPU that is here, with GIB of it; what that is, in words."""
+    _, total = torch.cuda.mem_get_info()
+    setting = f"per_process_memory_fraction:{gib * 2**30 / total:.6f}"
+    oom_programs.device = {"PYTORCH_CUDA_ALLOC_CONF": setting}
+    return f"{gib:g} GiB of {torch.cuda.get_device_name()} ({total / 2**30:.1f} GiB)"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("names", nargs="*", default=oom_programs.NAMES, metavar="NAME")
     parser.add_argument("--wide", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--allowed", type=float, metavar="GIB")
     options = parser.parse_args()
-    runs = Runs()
+    names = options.names
+    device = f"Phantom device ({oom_programs.GPU})"
+    if options.allowed:
+        device = allow(options.allowed)
+        names = [name for name in names if "processes" not in name]
+    runs = Runs(device)
     print(
-        f"Phantom device ({oom_programs.GPU}), torch {torch.__version__}, "
+        f"{device}, torch {torch.__version__}, "
         f"Python {platform.python_version()}, {platform.machine()} "
         f"({platform.system()}), {time.strftime('%Y-%m-%d')}\n\n"
         "given: the batch with which the program runs out of memory; fits, not: the largest that\n"
@@ -142,7 +160,7 @@ def main():
         "largest that fits"
     )
     tried = told = wrong = 0
-    for line, named, right in trials(runs, options.names, options.wide, options.jobs):
+    for line, named, right in trials(runs, names, options.wide, options.jobs):
         print(line, flush=True)
         tried += 1
         told += named

@@ -6,7 +6,7 @@ import re
 
 import warm
 from lines_programs import MEMLAB
-from on_phantom import PROGRAMS, ROOT, run
+from on_phantom import PROGRAMS, ROOT
 
 from memlab import phantom
 from memlab._files import load
@@ -14,6 +14,13 @@ from memlab._files import load
 FOLDER = PROGRAMS / "ooms"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 GPU = "rtx4090"
+# What the programs run on, as environment variables.  bench/ooms.py may set others.
+device = {
+    **phantom.environment(gpu=GPU),
+    "MEMLAB_PHANTOM_QUIET": "1",
+    "CUDA_VISIBLE_DEVICES": "0",
+    "PYTORCH_CUDA_ALLOC_CONF": "",
+}
 # What torch raises where its allocator, cuDNN's engines or cuBLAS get no memory.
 _OUT = ("OutOfMemoryError", "unable to find an engine", "CUBLAS_STATUS_ALLOC_FAILED")
 
@@ -28,14 +35,16 @@ def _shared(name, folder):
     return {"MEMLAB_PHANTOM_SHARED": str(folder / "shared")} if "processes" in name else {}
 
 
+def _environment(variables):
+    return {**os.environ, **device, **variables}
+
+
 def fits(name, batch, folder, variables=None):
     """Whether it ends with BATCH, and environment VARIABLES."""
-    variables = {**_shared(name, folder), **(variables or {})}
-    program = FOLDER / f"{name}.py"
-    words = ["--batch", str(batch)]
-    done = run(program, arguments=words, env=variables, forked=not variables, gpu=GPU)
+    env = _environment({**_shared(name, folder), **(variables or {})})
+    done = warm.run(FOLDER / f"{name}.py", "--batch", str(batch), env=env)
     out = any(text in done.stderr for text in _OUT)
-    assert done.returncode == 0 or out, done.stderr[-2000:]
+    assert done.returncode == 0 or out, (done.returncode, done.stderr[-2000:])
     return done.returncode == 0
 
 
@@ -46,7 +55,7 @@ def make_fit(name, folder, batch=None):
     done = warm.run(
         MEMLAB.format(variables=_shared(name, folder)),
         *("run", "--out", out, FOLDER / f"{name}.py", "--batch", batch or batch_of(name)),
-        env={**os.environ, **phantom.environment(gpu=GPU)},
+        env=_environment({}),
         cwd=ROOT,
     )
     recording = load.read_recording(out / "rank0.mlab")

@@ -30,12 +30,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from pathlib import Path
 
-MOST = 2  # parents at a time: each holds some 300 MiB
+MOST = 2  # parents of a thread at a time: each holds some 300 MiB
 LATE = {f"MEMLAB_PHANTOM_{name}" for name in ("BACKED", "DEVICES", "GPU", "MEMORY", "QUIET")}
-_parents = {}  # (options, environment) -> Parent, the last used last
+_mine = threading.local()  # .parents: (options, environment) -> Parent, the last used last
 _UNCOLLECTED = re.compile(r"^nanobind: leaked .*?^See \S+?/refleaks\.html\n?", re.M | re.S)
 
 
@@ -45,17 +46,26 @@ def run(program, *arguments, env=None, cwd=None, options=(), timeout=300):
     env = {k: v for k, v in (env or os.environ).items() if k != "PYTEST_CURRENT_TEST"}
     late = {name: env.pop(name) for name in LATE & env.keys()}
     key = (*options, *sorted(env.items()))
-    parent = _parents.pop(key, None) or Parent(options, env)
-    _parents[key] = parent
-    while len(_parents) > MOST:
-        _parents.pop(next(iter(_parents))).end()
+    parents = _of_thread()
+    parent = parents.pop(key, None) or Parent(options, env)
+    parents[key] = parent
+    while len(parents) > MOST:
+        parents.pop(next(iter(parents))).end()
     return parent.run(program, arguments, cwd or os.getcwd(), late, timeout)
 
 
 def end():
-    """Ends every parent."""
-    while _parents:
-        _parents.popitem()[1].end()
+    """Ends every parent of this thread; those of others end with the process."""
+    parents = _of_thread()
+    while parents:
+        parents.popitem()[1].end()
+
+
+def _of_thread():
+    # A parent runs one program at a time.
+    if not hasattr(_mine, "parents"):
+        _mine.parents = {}
+    return _mine.parents
 
 
 class Parent:
