@@ -157,9 +157,10 @@ def _graph_retained(item):
 def _frozen_gradients(item):
     return (
         "Gradients that no optimizer reads",
-        f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
-        "live at the peak, for parameters that no optimizer has.",
-        "module.requires_grad_(False)",
+        f"{_size(item['bytes'])} of gradients, and of what the forward pass saves only for "
+        f"them, in {plural(item['blocks'], 'block')}, are live at the peak, for parameters that "
+        "no optimizer has.",
+        "module.requires_grad_(False) for a teacher, an average or an encoder that is not trained",
     )
 
 

@@ -39,6 +39,7 @@ WASTES = {
     "outputs_held": ("late_frees", "allocated"),
     "previous_batch": ("late_frees", "allocated"),
     "state_cloned": ("model_copied", "allocated"),
+    "teacher_trained": ("frozen_gradients", "allocated"),
     "validation_losses": ("graph_unused", "allocated"),
     "varying_lengths": ("settings", "reserved"),
 }

@@ -259,12 +259,17 @@ meet_strangers(PyObject *module, ml_tagging *to, PyObject *optimizer)
     return result;
 }
 
+/* Once an optimizer has made a step, a module's gradients are tagged as its optimizer's, in the
+ * LAST look too: those that no optimizer has are told by having no tag. */
 static void
-tag_owners(ml_tagging *to, PyObject *owners, const ml_owner_types *types)
+tag_owners(ml_tagging *to, PyObject *owners, const ml_owner_types *types, bool last)
 {
+    bool stepped = to->state->optimizer_stepped;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(owners); i++) {
         PyObject *object = PyList_GET_ITEM(owners, i);
-        if (ml_is_instance(object, types->module)) {
+        bool module = ml_is_instance(object, types->module);
+        to->steps = stepped && (module || !last);
+        if (module) {
             tag_module(to, object);
         }
         else if (ml_is_instance(object, types->optimizer)) {
@@ -292,9 +297,8 @@ ml_owners_look(PyObject *module, PyObject *snapshots, const ml_owner_types *type
             Py_CLEAR(owners);
             break;
         }
-        to.steps = !last && to.state->optimizer_stepped;
         if (can_tag(&to)) {
-            tag_owners(&to, owners, types);
+            tag_owners(&to, owners, types, last);
         }
         ml_shared_window_drop(to.shared);
         count += to.count;

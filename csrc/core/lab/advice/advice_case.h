@@ -212,8 +212,7 @@ ml_advice *ml_proposals_add(ml_proposals *proposals, enum ml_advice_kind kind);
 bool *ml_proposals_hold(const ml_advice_case *it, const ml_proposals *proposals);
 /* 0 or ML_ENOMEM. */
 int ml_advice_edit(ml_advice *advice, ml_edit edit);
-/* Widens the module pattern of ADVICE so that it also fits MODULE, a string id.  0 or
- * ML_ENOMEM. */
+/* Widens the module patterns of ADVICE so that MODULE, a string id, fits.  0 or ML_ENOMEM. */
 int ml_advice_add_module(ml_advice *advice, const ml_recording *recording,
                          uint32_t module);
 void ml_proposals_fini(ml_proposals *proposals);

@@ -273,7 +273,7 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
                                   "optimizer.zero_grad()"},
     [ML_ADVICE_GRADIENTS_LATE] = {"Free the gradients before the forward pass",
                                   "optimizer.zero_grad()"},
-    [ML_ADVICE_GRAPH_UNUSED] = {"Run the evaluation without a graph",
+    [ML_ADVICE_GRAPH_UNUSED] = {"Run the forward pass without a graph",
                                 "with torch.no_grad():"},
     [ML_ADVICE_GRAPH_RETAINED] = {"Let the backward pass free its graph",
                                   "loss.backward(); del loss"},
