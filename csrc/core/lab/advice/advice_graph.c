@@ -80,7 +80,7 @@ judge(const ml_graph_passes *f, size_t demand, const size_t *lasts, uint32_t *fr
         *frame = graph != NULL ? graph->cause.frame : 0;
         return graph != NULL ? ML_ADVICE_GRAPH_UNUSED : ML_ADVICE_COUNT;
     }
-    *frame = ml_graph_calling_line(it, demand);
+    *frame = ml_graph_untrained_line(f, demand);
     return f->trained[of->stack] || of->freed < lasts[demand] ? ML_ADVICE_COUNT
                                                               : ML_ADVICE_GRAPH_UNUSED;
 }

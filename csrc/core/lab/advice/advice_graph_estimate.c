@@ -296,7 +296,7 @@ line_of(const ml_graph_passes *f, const block *row, size_t count)
             largest = demand_of(f, &row[i])->block_bytes;
             frame = row[i].by != NULL && row[i].by->frame != 0
                         ? row[i].by->frame
-                        : ml_graph_calling_line(f->it, row[i].demand);
+                        : ml_graph_untrained_line(f, row[i].demand);
         }
     }
     return frame;

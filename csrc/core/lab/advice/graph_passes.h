@@ -33,6 +33,7 @@ typedef struct ml_graph_passes {
     ml_graph_pass *by_event;  /* owned; the same passes, by event */
     ml_graph_thread *threads; /* owned; by autograd's number of the thread */
     bool *trained;            /* owned; by stack: a pass ran nodes of it */
+    bool *trained_frames;     /* owned; by frame: it is in such a stack */
 } ml_graph_passes;
 
 /* IT outlives the passes.  Call fini in any case.  0 or ML_ENOMEM. */
@@ -55,6 +56,8 @@ size_t *ml_graph_calls_end(const ml_graph_passes *f);
 size_t *ml_graph_calls_last(const ml_graph_passes *f);
 /* The line of the program's call around the whole pass of DEMAND, an index. */
 uint32_t ml_graph_calling_line(const ml_advice_case *it, size_t demand);
+/* Likewise, but further out where passes that are run back go through that line, too. */
+uint32_t ml_graph_untrained_line(const ml_graph_passes *f, size_t demand);
 
 /* A block that a graph holds: DEMAND, an index, could be free from event UNTIL on. */
 typedef struct ml_graph_held {
