@@ -154,6 +154,17 @@ def _graph_retained(item):
     )
 
 
+def _graph_shared(item):
+    return (
+        "Two backward passes run one graph",
+        f"{_size(item['bytes'])} of activations, in {plural(item['blocks'], 'block')}, are "
+        "live at the peak though their backward pass has run: it retains its whole graph for a "
+        "later pass, which runs a part of it again.",
+        "shared.detach() in the first loss, if that trains nothing before it, as a "
+        "discriminator's; else one backward pass of the sum of both losses",
+    )
+
+
 def _frozen_gradients(item):
     return (
         "Gradients that no optimizer reads",
@@ -255,6 +266,7 @@ WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "gradients_late": _gradients_late,
     "graph_unused": _graph_unused,
     "graph_retained": _graph_retained,
+    "graph_shared": _graph_shared,
     "frozen_gradients": _frozen_gradients,
     "model_copied": _model_copied,
     "losses_summed": _losses_summed,

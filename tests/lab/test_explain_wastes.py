@@ -27,6 +27,7 @@ WASTES = {
     "gradients_late_by_hand": ("gradients_late", "allocated"),
     "graph_retained": ("graph_retained", "allocated"),
     "history_kept": ("steps_kept", "allocated"),
+    "graph_shared": ("graph_shared", "allocated"),
     "hooks_keep": ("steps_kept", "allocated"),
     "logits_float32": ("logits_float32", "allocated"),
     "loss_evaluated": ("loss_whole", "allocated"),
@@ -49,6 +50,7 @@ WITHOUT_USES = {
     "eval_graph": "graph_unused",
     "eval_locals": "graph_unused",
     "graph_retained": "graph_retained",
+    "graph_shared": "graph_shared",
     "history_kept": "steps_kept",
     "hooks_keep": "steps_kept",
     "validation_losses": "graph_unused",
@@ -59,7 +61,9 @@ INPUT_GOES = {"error_kept", "validation_losses"}
 ANY_PROGRAM = {"late_frees", "settings"}
 TOLERANCE = 0.05
 # Whose reserved peak is further off, as it hangs on what the mended program makes besides.
-ONLY_ALLOCATED = {"activations", "error_kept", "frozen_gradients", "losses_kept"}
+ONLY_ALLOCATED = {
+    "activations", "error_kept", "frozen_gradients", "graph_shared", "losses_kept",
+}  # fmt: skip
 
 
 def source(name):

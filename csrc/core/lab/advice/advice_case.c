@@ -370,6 +370,7 @@ ml_proposals_hold(const ml_advice_case *it, const ml_proposals *proposals)
         const ml_advice *advice = &proposals->list[i];
         if (advice->kind != ML_ADVICE_GRAPH_UNUSED &&
             advice->kind != ML_ADVICE_GRAPH_RETAINED &&
+            advice->kind != ML_ADVICE_GRAPH_SHARED &&
             advice->kind != ML_ADVICE_STEPS_KEPT) {
             continue;
         }

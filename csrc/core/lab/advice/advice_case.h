@@ -21,6 +21,8 @@
     XX(GRAPH_UNUSED, "graph_unused") \
     /* activations whose backward pass freed nothing; count: in the whole recording */ \
     XX(GRAPH_RETAINED, "graph_retained") \
+    /* likewise, as a later pass runs a part of it again */ \
+    XX(GRAPH_SHARED, "graph_shared") \
     /* gradients that no optimizer read; count: in the whole recording */ \
     XX(FROZEN_GRADIENTS, "frozen_gradients") \
     /* blocks of the parameters' sizes, from one line */ \

@@ -249,6 +249,49 @@ ml_graph_calls_last(const ml_graph_passes *f)
     return lasts;
 }
 
+static int
+compare_firsts(const void *a, const void *b)
+{
+    const ml_graph_pass *x = a;
+    const ml_graph_pass *y = b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+static void
+sort_by_event(ml_graph_passes *f)
+{
+    if (f->pass_count != 0) {
+        memcpy(f->by_event, f->passes, f->pass_count * sizeof(ml_graph_pass));
+        qsort(f->by_event, f->pass_count, sizeof(ml_graph_pass), compare_firsts);
+    }
+}
+
+/* A pass that retained its graph shares what a later pass frees. */
+static void
+find_shared(ml_graph_passes *f)
+{
+    const ml_events *events = &f->it->trace->events;
+    for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
+        const ml_demand *of = &f->it->workload->demands[i];
+        uint16_t thread = ml_events_autograd_thread(events, of->born);
+        uint64_t sequence = ml_events_sequence(events, of->born);
+        if (ml_explained_of(f->it, i)->cause.phase != ML_PHASE_FORWARD || thread == 0 ||
+            sequence <= f->threads[thread].first ||
+            of->freed >= f->it->trace->event_count ||
+            (ml_events_flags(events, of->freed) & ML_EVENT_BACKWARD) == 0) {
+            continue;
+        }
+        const ml_graph_pass *ran = ml_graph_pass_of(f, thread, sequence - 1);
+        ml_graph_pass *by = ran != NULL ? &f->passes[ran - f->passes] : NULL;
+        const ml_graph_pass *again = ml_graph_pass_at(f, of->freed);
+        if (by != NULL && again != NULL && by->freed == 0 && again->first > by->first) {
+            by->shared = sequence > by->shared ? sequence : by->shared;
+            by->again =
+                by->again == 0 || again->first < by->again ? again->first : by->again;
+        }
+    }
+}
+
 /* Marks the stacks whose nodes a pass ran. */
 static void
 find_trained(ml_graph_passes *f)
@@ -304,9 +347,11 @@ ml_graph_passes_find(ml_graph_passes *f, const ml_advice_case *it)
     if (error == 0) {
         name_passes(f);
         if (f->pass_count != 0) {
-            memcpy(f->by_event, f->passes, f->pass_count * sizeof(ml_graph_pass));
             qsort(f->passes, f->pass_count, sizeof(ml_graph_pass), compare_passes);
         }
+        sort_by_event(f);
+        find_shared(f);
+        sort_by_event(f);
         find_trained(f);
         error = find_trained_frames(f);
     }

@@ -277,6 +277,8 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
                                 "with torch.no_grad():"},
     [ML_ADVICE_GRAPH_RETAINED] = {"Let the backward pass free its graph",
                                   "loss.backward(); del loss"},
+    [ML_ADVICE_GRAPH_SHARED] = {"Retain no graph for a later backward pass",
+                                "loss(shared.detach()), or (loss + later).backward()"},
     [ML_ADVICE_FROZEN_GRADIENTS] = {"Freeze what no optimizer trains",
                                     "module.requires_grad_(False)"},
     [ML_ADVICE_MODEL_COPIED] = {"Keep the copy of the parameters on the host",
