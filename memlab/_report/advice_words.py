@@ -94,6 +94,15 @@ def _checkpoint(item):
     )
 
 
+def _results_kept(item):
+    return (
+        "An evaluation keeps its results on the GPU",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are live at the peak: "
+        "what the calls of the model left, one by one, and what is concatenated of it.",
+        "results.append(result.cpu()), or what is needed of it, such as result.argmax(1).cpu()",
+    )
+
+
 def _evaluation_batch(item):
     parts = item["count"]
     return (
@@ -278,6 +287,7 @@ WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "steps_kept": _steps_kept,
     "late_frees": _late_frees,
     "checkpoint": _checkpoint,
+    "results_kept": _results_kept,
     "evaluation_batch": _evaluation_batch,
     "fragmentation": _fragmentation,
     "settings": _settings,

@@ -38,6 +38,7 @@ WASTES = {
     "loss_whole": ("loss_whole", "allocated"),
     "model_copied": ("model_copied", "allocated"),
     "outputs_held": ("late_frees", "allocated"),
+    "predictions_kept": ("results_kept", "allocated"),
     "previous_batch": ("late_frees", "allocated"),
     "state_cloned": ("model_copied", "allocated"),
     "teacher_trained": ("frozen_gradients", "allocated"),

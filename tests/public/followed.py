@@ -27,6 +27,7 @@ _FOLLOWS = {
     "grown_by_copies": r"\[[^\]]*\]\s*=[^=]",
     "optimizer_temporaries": r"fused\s*=\s*True|foreach\s*=\s*False",
     "data_kept": r"non_blocking\s*=\s*True",
+    "results_kept": r"\.cpu\(\)",
     "steps_kept": r"\.item\(\)|\.tolist\(\)|\.cpu\(\)",
     "late_frees": r"^\s*del\b",
 }

@@ -39,6 +39,8 @@
     XX(OPTIMIZER_TEMPORARIES, "optimizer_temporaries") \
     /* one block, of which steps take small parts */ \
     XX(DATA_KEPT, "data_kept") \
+    /* blocks that the calls of an evaluation left; count: results of a call */ \
+    XX(RESULTS_KEPT, "results_kept") \
     /* blocks of evaluations; count: parts of the batch to use */ \
     XX(EVALUATION_BATCH, "evaluation_batch") \
     /* cuBLAS's; conf is CUBLAS_WORKSPACE_CONFIG */ \

@@ -47,6 +47,8 @@ int ml_advise_loss(const ml_advice_case *it, ml_proposals *out);
 int ml_advise_inputs(const ml_advice_case *it, ml_proposals *out);
 /* Workspaces of cuBLAS that are most of the peak. */
 int ml_advise_workspaces(const ml_advice_case *it, ml_proposals *out);
+/* Results that evaluations keep. */
+int ml_advise_results(const ml_advice_case *it, ml_proposals *out);
 /* A smaller batch in evaluations that make the peak. */
 int ml_advise_evaluation(const ml_advice_case *it, ml_proposals *out);
 

@@ -295,6 +295,8 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
                                          "OPTIMIZER(parameters, "},
     [ML_ADVICE_DATA_KEPT] = {"Keep the data on the host",
                              "rows.to('cuda', non_blocking=True)"},
+    [ML_ADVICE_RESULTS_KEPT] = {"Keep the evaluation's results on the host",
+                                "results.append(result.cpu())"},
     [ML_ADVICE_EVALUATION_BATCH] = {"Evaluate in smaller batches",
                                     "DataLoader(..., batch_size=B // "},
     [ML_ADVICE_WORKSPACES] = {"Shrink cuBLAS's workspaces", "CUBLAS_WORKSPACE_CONFIG="},
