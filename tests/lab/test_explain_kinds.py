@@ -109,3 +109,39 @@ def test_results_that_are_kept_are_no_loss_in_one_piece(told):
     assert not any(kind == "loss_whole" and saving for kind, _, saving in evaluation)
     step = 8 * 2048 * 512 * 4
     assert all(saving < step for kind, _, saving in metric if kind == "loss_whole")
+
+
+GENERATES = """
+net = nn.Sequential(nn.Linear(256, 8000), nn.Linear(8000, 512)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+def train():
+    for _ in range(4):
+        optimizer.zero_grad()
+        net(torch.zeros(64, 256, device="cuda")).mean().backward()
+        optimizer.step()
+
+@torch.no_grad()
+def generate():
+    "Scores of each token are made between two calls of the model."
+    kept = torch.zeros(4096, 256, device="cuda")
+    for _ in range(8):
+        scores = net(kept).softmax(-1)
+        kept = kept + scores[:, :256]
+
+with memlab.MemorySnapshot() as snapshot:
+    train()
+    trained = torch.cuda.max_memory_allocated()
+    generate()
+    train()
+recording = memlab.Recording(snapshot.data())
+(found,) = (one for one in recording.verdict()["findings"] if one["kind"] == "peak_in_evaluation")
+print(json.dumps([found["of_bytes"], trained]))
+"""
+
+
+@pytest.mark.cuda
+def test_the_peak_of_the_training_has_nothing_between_calls_of_a_generation(told):
+    """What is made before the first call is told apart from the training by nothing."""
+    training, trained = told(GENERATES)
+    assert trained <= training <= trained + 4096 * 256 * 4
