@@ -207,8 +207,11 @@ top_of(ml_string path)
 {
     const char *dot = memchr(path.bytes, '.', path.length);
     uint32_t length = dot != NULL ? (uint32_t)(dot - path.bytes) : path.length;
-    bool number = strspn(path.bytes, "0123456789") >= length;
-    return number ? (ml_string){"*", 1} : (ml_string){path.bytes, length};
+    uint32_t digits = 0;
+    while (digits < length && path.bytes[digits] >= '0' && path.bytes[digits] <= '9') {
+        digits++;
+    }
+    return digits == length ? (ml_string){"*", 1} : (ml_string){path.bytes, length};
 }
 
 /* Appends PLACE, widened so that PATH fits, too. */
