@@ -94,6 +94,15 @@ def _checkpoint(item):
     )
 
 
+def _results_kept(item):
+    return (
+        "An evaluation keeps its results on the GPU",
+        f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')}, are live at the peak: "
+        "what the calls of the model left, one by one, and what is concatenated of it.",
+        "results.append(result.cpu()), or what is needed of it, such as result.argmax(1).cpu()",
+    )
+
+
 def _evaluation_batch(item):
     parts = item["count"]
     return (
@@ -154,12 +163,24 @@ def _graph_retained(item):
     )
 
 
+def _graph_shared(item):
+    return (
+        "Two backward passes run one graph",
+        f"{_size(item['bytes'])} of activations, in {plural(item['blocks'], 'block')}, are "
+        "live at the peak though their backward pass has run: it retains its whole graph for a "
+        "later pass, which runs a part of it again.",
+        "shared.detach() in the first loss, if that trains nothing before it, as a "
+        "discriminator's; else one backward pass of the sum of both losses",
+    )
+
+
 def _frozen_gradients(item):
     return (
         "Gradients that no optimizer reads",
-        f"{_size(item['bytes'])} of gradients, in {plural(item['blocks'], 'block')}, are "
-        "live at the peak, for parameters that no optimizer has.",
-        "module.requires_grad_(False)",
+        f"{_size(item['bytes'])} of gradients, and of what the forward pass saves only for "
+        f"them, in {plural(item['blocks'], 'block')}, are live at the peak, for parameters that "
+        "no optimizer has.",
+        "module.requires_grad_(False) for a teacher, an average or an encoder that is not trained",
     )
 
 
@@ -254,6 +275,7 @@ WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "gradients_late": _gradients_late,
     "graph_unused": _graph_unused,
     "graph_retained": _graph_retained,
+    "graph_shared": _graph_shared,
     "frozen_gradients": _frozen_gradients,
     "model_copied": _model_copied,
     "losses_summed": _losses_summed,
@@ -265,6 +287,7 @@ WORDS: dict[str, Callable[[Advice], tuple[str, str, str]]] = {
     "steps_kept": _steps_kept,
     "late_frees": _late_frees,
     "checkpoint": _checkpoint,
+    "results_kept": _results_kept,
     "evaluation_batch": _evaluation_batch,
     "fragmentation": _fragmentation,
     "settings": _settings,

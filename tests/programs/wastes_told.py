@@ -20,24 +20,26 @@ def peaks():
     return {key: stats[f"{key}_bytes.all.peak"] for key in ("allocated", "reserved")}
 
 
-def record(main, mended, uses=True):
+def record(name, mended, uses=True):
+    main = importlib.import_module(name).main
+    # What the program before left in globals goes.
     gc.collect()
     torch.cuda.memory._set_allocator_settings("")
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     with memlab.MemorySnapshot(uses=uses) as snapshot:
         main(mended)
+    del sys.modules[name]
     return snapshot.data(), peaks()
 
 
 def run(argument):
     name, _, without = argument.partition(" without ")
-    main = importlib.import_module(name).main
-    recording, before = record(main, False, uses=not without)
-    mended, after = record(main, True, uses=not without)
+    recording, before = record(name, False, uses=not without)
+    mended, after = record(name, True, uses=not without)
     explained, clean = (memlab.explain(r)["devices"][0] for r in (recording, mended))
     return {"explained": explained, "clean": clean, "before": before, "after": after}
 
 
-record(importlib.import_module("activations").main, False)  # what libraries keep for good
+record("activations", False)  # what libraries keep for good
 json.dump({name: run(name) for name in sys.argv[1:]}, sys.stdout)

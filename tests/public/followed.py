@@ -19,6 +19,7 @@ _FOLLOWS = {
     "gradients_kept": r"zero_grad\((?!.*set_to_none\s*=\s*False)",
     "graph_unused": r"no_grad\(\)|inference_mode\(\)",
     "graph_retained": r"\.backward\((?!.*retain_graph)",
+    "graph_shared": r"\.backward\((?!.*retain_graph)",
     "frozen_gradients": r"requires_grad_\(\s*False|requires_grad\s*=\s*False",
     "model_copied": r"""\.cpu\(\)|\.to\(\s*["']cpu""",
     "logits_float32": r"autocast\(.*enabled\s*=\s*False",
@@ -26,6 +27,7 @@ _FOLLOWS = {
     "grown_by_copies": r"\[[^\]]*\]\s*=[^=]",
     "optimizer_temporaries": r"fused\s*=\s*True|foreach\s*=\s*False",
     "data_kept": r"non_blocking\s*=\s*True",
+    "results_kept": r"\.cpu\(\)",
     "steps_kept": r"\.item\(\)|\.tolist\(\)|\.cpu\(\)",
     "late_frees": r"^\s*del\b",
 }

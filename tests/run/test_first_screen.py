@@ -87,7 +87,7 @@ def test_an_evaluation_that_may_make_a_graph(run, sizes):
     said = re.search(r"(\d\d\.\d) % is temporary in a forward pass. If no backward pass follows "
                      r"it, as in an evaluation: with torch.no_grad\(\).", text.replace("\n     ", ""))  # fmt: skip
     assert said and 75 < float(said[1]) < 80, text
-    assert "1. Run the evaluation" not in text
+    assert "1. Run the forward" not in text
     # Its program guards it.
     assert "torch.no_grad" not in screen_of(run(EVALUATES))
 

@@ -113,7 +113,23 @@ fetch_states(const ml_tagging *to, PyObject *state, Py_ssize_t position)
     ml_tag_fetch(to, values, found, false);
 }
 
-/* state: {parameter: {name: tensor}} */
+/* VALUE: a tensor, or a list of such, as of L-BFGS's steps. */
+static void
+tag_state_entry(ml_tagging *to, const ml_path *path, PyObject *name, PyObject *value)
+{
+    bool list = PyList_Check(value);
+    Py_ssize_t count = list ? PyList_GET_SIZE(value) : 1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *tensor = list ? PyList_GET_ITEM(value, i) : value;
+        if (ml_is_instance(tensor, to->tensor_type)) {
+            uint32_t text = ml_paths_state(to->paths, path, name);
+            ml_tag_tensor(to, tensor,
+                          &(ml_owner){ML_CATEGORY_OPTIMIZER_STATE, path->module, text});
+        }
+    }
+}
+
+/* state: {parameter: {name: tensor or list}} */
 static void
 tag_state(ml_tagging *to, PyObject *optimizer)
 {
@@ -132,12 +148,7 @@ tag_state(ml_tagging *to, PyObject *optimizer)
         ml_path path;
         ml_paths_find(to->paths, parameter, &path);
         while (PyDict_Check(entries) && PyDict_Next(entries, &at, &name, &value)) {
-            if (ml_is_instance(value, to->tensor_type)) {
-                uint32_t text = ml_paths_state(to->paths, &path, name);
-                ml_tag_tensor(
-                    to, value,
-                    &(ml_owner){ML_CATEGORY_OPTIMIZER_STATE, path.module, text});
-            }
+            tag_state_entry(to, &path, name, value);
         }
     }
     Py_XDECREF(state);
@@ -259,12 +270,17 @@ meet_strangers(PyObject *module, ml_tagging *to, PyObject *optimizer)
     return result;
 }
 
+/* Once an optimizer has made a step, a module's gradients are tagged as its optimizer's, in the
+ * LAST look too: those that no optimizer has are told by having no tag. */
 static void
-tag_owners(ml_tagging *to, PyObject *owners, const ml_owner_types *types)
+tag_owners(ml_tagging *to, PyObject *owners, const ml_owner_types *types, bool last)
 {
+    bool stepped = to->state->optimizer_stepped;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(owners); i++) {
         PyObject *object = PyList_GET_ITEM(owners, i);
-        if (ml_is_instance(object, types->module)) {
+        bool module = ml_is_instance(object, types->module);
+        to->steps = stepped && (module || !last);
+        if (module) {
             tag_module(to, object);
         }
         else if (ml_is_instance(object, types->optimizer)) {
@@ -292,9 +308,8 @@ ml_owners_look(PyObject *module, PyObject *snapshots, const ml_owner_types *type
             Py_CLEAR(owners);
             break;
         }
-        to.steps = !last && to.state->optimizer_stepped;
         if (can_tag(&to)) {
-            tag_owners(&to, owners, types);
+            tag_owners(&to, owners, types, last);
         }
         ml_shared_window_drop(to.shared);
         count += to.count;

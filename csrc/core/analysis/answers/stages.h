@@ -37,6 +37,14 @@ ml_stage_is_evaluation(unsigned stage)
     return stage == ML_STAGE_EVALUATION || stage == ML_STAGE_GENERATION;
 }
 
+/* What runs the model at an event of stage NOW, if BEFORE ran it at the event before: between
+ * calls, such as those of a generation, it is the same. */
+static inline unsigned
+ml_stage_around(unsigned before, unsigned now)
+{
+    return now == ML_STAGE_OTHER ? before : now;
+}
+
 const char *ml_stage_text(unsigned stage); /* "other" for an unknown one */
 
 #endif

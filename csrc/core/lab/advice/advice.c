@@ -17,11 +17,10 @@
 typedef int (*rule)(const ml_advice_case *it, ml_proposals *out);
 
 static const rule rules[] = {
-    ml_advise_gradients,  ml_advise_graph,      ml_advise_optimizer,
-    ml_advise_copies,     ml_advise_micro,      ml_advise_loss,
-    ml_advise_inputs,     ml_advise_steps_kept, ml_advise_frees,
-    ml_advise_checkpoint, ml_advise_evaluation, ml_advise_cache,
-    ml_advise_workspaces,
+    ml_advise_gradients,  ml_advise_graph, ml_advise_optimizer,  ml_advise_frozen,
+    ml_advise_copies,     ml_advise_micro, ml_advise_loss,       ml_advise_inputs,
+    ml_advise_steps_kept, ml_advise_frees, ml_advise_checkpoint, ml_advise_results,
+    ml_advise_evaluation, ml_advise_cache, ml_advise_workspaces,
 };
 
 static int

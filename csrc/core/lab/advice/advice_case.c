@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/answers/peak_groups.h"
 #include "analysis/answers/stages.h"
 #include "base/base.h"
+#include "lab/advice/advice_places.h"
 
 /* Stacks told last. */
 #define RECENT 1024u
@@ -370,6 +370,7 @@ ml_proposals_hold(const ml_advice_case *it, const ml_proposals *proposals)
         const ml_advice *advice = &proposals->list[i];
         if (advice->kind != ML_ADVICE_GRAPH_UNUSED &&
             advice->kind != ML_ADVICE_GRAPH_RETAINED &&
+            advice->kind != ML_ADVICE_GRAPH_SHARED &&
             advice->kind != ML_ADVICE_STEPS_KEPT) {
             continue;
         }
@@ -396,21 +397,8 @@ ml_advice_edit(ml_advice *advice, ml_edit edit)
 int
 ml_advice_add_module(ml_advice *advice, const ml_recording *recording, uint32_t module)
 {
-    ml_string path = recording->strings[module];
-    if (module == 0) {
-        return 0;
-    }
-    if (advice->module != NULL) {
-        ml_module_widen(advice->module, path);
-        return 0;
-    }
-    advice->module = ml_alloc((size_t)path.length + 3);
-    if (advice->module == NULL) {
-        return ML_ENOMEM;
-    }
-    memcpy(advice->module, path.bytes, path.length);
-    advice->module[path.length] = 0;
-    return 0;
+    return module == 0 ? 0
+                       : ml_places_widen(&advice->module, recording->strings[module]);
 }
 
 void

@@ -21,6 +21,8 @@
     XX(GRAPH_UNUSED, "graph_unused") \
     /* activations whose backward pass freed nothing; count: in the whole recording */ \
     XX(GRAPH_RETAINED, "graph_retained") \
+    /* likewise, as a later pass runs a part of it again */ \
+    XX(GRAPH_SHARED, "graph_shared") \
     /* gradients that no optimizer read; count: in the whole recording */ \
     XX(FROZEN_GRADIENTS, "frozen_gradients") \
     /* blocks of the parameters' sizes, from one line */ \
@@ -37,6 +39,8 @@
     XX(OPTIMIZER_TEMPORARIES, "optimizer_temporaries") \
     /* one block, of which steps take small parts */ \
     XX(DATA_KEPT, "data_kept") \
+    /* blocks that the calls of an evaluation left; count: results of a call */ \
+    XX(RESULTS_KEPT, "results_kept") \
     /* blocks of evaluations; count: parts of the batch to use */ \
     XX(EVALUATION_BATCH, "evaluation_batch") \
     /* cuBLAS's; conf is CUBLAS_WORKSPACE_CONFIG */ \
@@ -212,8 +216,7 @@ ml_advice *ml_proposals_add(ml_proposals *proposals, enum ml_advice_kind kind);
 bool *ml_proposals_hold(const ml_advice_case *it, const ml_proposals *proposals);
 /* 0 or ML_ENOMEM. */
 int ml_advice_edit(ml_advice *advice, ml_edit edit);
-/* Widens the module pattern of ADVICE so that it also fits MODULE, a string id.  0 or
- * ML_ENOMEM. */
+/* Widens the module patterns of ADVICE so that MODULE, a string id, fits.  0 or ML_ENOMEM. */
 int ml_advice_add_module(ml_advice *advice, const ml_recording *recording,
                          uint32_t module);
 void ml_proposals_fini(ml_proposals *proposals);

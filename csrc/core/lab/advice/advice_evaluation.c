@@ -52,9 +52,11 @@ find_parts(const ml_advice_case *it, const event_sums *at)
 {
     int64_t most = 0;
     bool trains = false;
+    unsigned stage = ML_STAGE_OTHER;
     for (size_t i = 0; i < it->trace->event_count; i++) {
         trains |= it->stages[i] == ML_STAGE_BACKWARD;
-        if (!ml_stage_is_evaluation(it->stages[i]) && at[i].own + at[i].rest > most) {
+        stage = ml_stage_around(stage, it->stages[i]);
+        if (!ml_stage_is_evaluation(stage) && at[i].own + at[i].rest > most) {
             most = at[i].own + at[i].rest;
         }
     }

@@ -9,6 +9,9 @@
  * holds it, too.  So a second trial has such blocks until the call of the model is over: where
  * that saves less, the saving is told as the most there can be.
  *
+ * Where a later pass runs a part of a retained graph again, as that of a generator after its
+ * discriminator's, the part was needed, and only the rest was held in vain.
+ *
  * A list that keeps one value of each step is no graph, though it may keep everything
  * that a pass would free. */
 #include "lab/advice/advice_rules.h"
@@ -21,11 +24,27 @@
 /* A saving is told as it is if at least this many tenths of it are certain. */
 #define CERTAIN_TENTHS 9
 
+/* Whether DEMAND, which is live at the end, is held in vain: not used for two steps, or retained
+ * for a later pass that did not need it. */
+static bool
+is_left(const ml_graph_passes *f, size_t demand)
+{
+    const ml_events *events = &f->it->trace->events;
+    size_t born = f->it->workload->demands[demand].born;
+    uint64_t sequence = ml_events_sequence(events, born);
+    const ml_graph_pass *by =
+        sequence == 0 ? NULL
+                      : ml_graph_pass_of(f, ml_events_autograd_thread(events, born),
+                                         sequence - 1);
+    return ml_demand_left(f->it, demand) || (by != NULL && by->shared != 0);
+}
+
 /* Whether DEMAND, of a forward or its input, outlived every pass that was done with
  * it. */
 static bool
-is_held(const ml_advice_case *it, size_t demand)
+is_held(const ml_graph_passes *f, size_t demand)
 {
+    const ml_advice_case *it = f->it;
     const ml_demand *of = &it->workload->demands[demand];
     uint8_t category = ml_explained_of(it, demand)->verdict.category;
     bool input = category == ML_CATEGORY_INPUT || category == ML_CATEGORY_OTHER;
@@ -34,7 +53,7 @@ is_held(const ml_advice_case *it, size_t demand)
         return false;
     }
     if (of->freed == ML_NO_EVENT) {
-        return ml_demand_left(it, demand);
+        return is_left(f, demand);
     }
     return of->last_used < of->freed &&
            (ml_events_flags(&it->trace->events, of->freed) & ML_EVENT_BACKWARD) == 0;
@@ -60,7 +79,7 @@ judge(const ml_graph_passes *f, size_t demand, const size_t *lasts, uint32_t *fr
     uint16_t thread = ml_events_autograd_thread(events, of->born);
     bool input = ml_explained_of(it, demand)->cause.phase != ML_PHASE_FORWARD;
     if (thread == 0 || (ml_events_flags(events, of->born) & ML_EVENT_BACKWARD) != 0 ||
-        !is_held(it, demand)) {
+        !is_held(f, demand)) {
         return ML_ADVICE_COUNT;
     }
     uint64_t sequence = ml_events_sequence(events, of->born);
@@ -71,7 +90,7 @@ judge(const ml_graph_passes *f, size_t demand, const size_t *lasts, uint32_t *fr
                                     : ml_graph_pass_of(f, thread, sequence - 1);
     if (by != NULL) {
         *frame = by->frame;
-        return by->freed == 0 ? ML_ADVICE_GRAPH_RETAINED : ML_ADVICE_COUNT;
+        return by->freed == 0 ? ml_graph_kept_by(by) : ML_ADVICE_COUNT;
     }
     if (input) {
         /* Of a graph that steps leave, the line is that of its end, not of the input. */
@@ -80,7 +99,7 @@ judge(const ml_graph_passes *f, size_t demand, const size_t *lasts, uint32_t *fr
         *frame = graph != NULL ? graph->cause.frame : 0;
         return graph != NULL ? ML_ADVICE_GRAPH_UNUSED : ML_ADVICE_COUNT;
     }
-    *frame = ml_graph_calling_line(it, demand);
+    *frame = ml_graph_untrained_line(f, demand);
     return f->trained[of->stack] || of->freed < lasts[demand] ? ML_ADVICE_COUNT
                                                               : ML_ADVICE_GRAPH_UNUSED;
 }
@@ -100,6 +119,45 @@ propose_all(const ml_graph_passes *f, ml_proposals *out, ml_graph_proposed *to)
         }
     }
     ml_free(lasts);
+    return error;
+}
+
+/* ---- What a pass makes for nodes that a later one runs again ---- */
+
+/* Whether a pass made DEMAND for such a node.  *LATER: and it is there when the later one begins,
+ * so its loss may train what they share. */
+static bool
+is_made_for_shared(const ml_graph_passes *f, size_t demand, bool *later)
+{
+    const ml_demand *of = &f->it->workload->demands[demand];
+    const ml_events *events = &f->it->trace->events;
+    if ((ml_events_flags(events, of->born) & ML_EVENT_BACKWARD) == 0) {
+        return false;
+    }
+    const ml_graph_pass *by = ml_graph_pass_at(f, of->born);
+    bool is = by != NULL && ml_events_sequence(events, of->born) < by->shared &&
+              !ml_demand_is_kept_workspace(f->it, demand);
+    *later = is && of->freed > by->again;
+    return is;
+}
+
+/* Without the graph of what they share, the first pass makes nothing for it. */
+static int
+leave_shared(const ml_graph_passes *f, ml_advice *advice)
+{
+    const ml_workload *workload = f->it->workload;
+    bool any = false, later = false;
+    for (size_t i = workload->before_count; i < workload->count; i++) {
+        any |= is_made_for_shared(f, i, &later) && later;
+    }
+    int error = 0;
+    for (size_t i = workload->before_count; i < workload->count && !any && error == 0;
+         i++) {
+        if (is_made_for_shared(f, i, &later)) {
+            error =
+                ml_advice_edit(advice, (ml_edit){.kind = ML_EDIT_RESIZE, .demand = i});
+        }
+    }
     return error;
 }
 
@@ -160,6 +218,10 @@ ml_advise_graph(const ml_advice_case *it, ml_proposals *out)
     if (error == 0) {
         error = ml_advice_knows_uses(it) ? propose_all(&f, out, &to)
                                          : ml_graph_estimate(&f, out, &to);
+    }
+    size_t shared = to.at[ML_ADVICE_GRAPH_SHARED];
+    if (error == 0 && shared != 0) {
+        error = leave_shared(&f, &out->list[shared - 1]);
     }
     size_t unused = to.at[ML_ADVICE_GRAPH_UNUSED];
     if (error == 0 && unused != 0) {

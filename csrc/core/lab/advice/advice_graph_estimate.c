@@ -93,7 +93,7 @@ may_be_held(const ml_graph_passes *f, block *at)
     if (first == NULL) {
         return true;
     }
-    if (first->freed != 0 || of->freed == ML_NO_EVENT) {
+    if (first->freed != 0 || (of->freed == ML_NO_EVENT && first->shared == 0)) {
         return false;
     }
     at->by = first;
@@ -296,7 +296,7 @@ line_of(const ml_graph_passes *f, const block *row, size_t count)
             largest = demand_of(f, &row[i])->block_bytes;
             frame = row[i].by != NULL && row[i].by->frame != 0
                         ? row[i].by->frame
-                        : ml_graph_calling_line(f->it, row[i].demand);
+                        : ml_graph_untrained_line(f, row[i].demand);
         }
     }
     return frame;
@@ -322,8 +322,8 @@ kind_of(const ml_graph_passes *f, const block *row, size_t own)
         return ML_ADVICE_COUNT;
     }
     if (first->by != NULL) {
-        return first->demand > last->demand ? ML_ADVICE_GRAPH_RETAINED
-                                            : ML_ADVICE_COUNT;
+        bool from_end = first->demand > last->demand || first->freed == ML_NO_EVENT;
+        return from_end ? ml_graph_kept_by(first->by) : ML_ADVICE_COUNT;
     }
     return trained ? ML_ADVICE_LATE_FREES : ML_ADVICE_GRAPH_UNUSED;
 }

@@ -37,10 +37,11 @@ typedef struct made {
 
 /* Where the forward makes a block of a loss. */
 typedef struct loss_line {
-    uint32_t frame; /* of the program's line */
-    uint32_t inner; /* of the innermost function */
-    size_t live[2]; /* the last demands that evaluations made there; SIZE_MAX: none */
-    bool kept;      /* evaluations keep these */
+    uint32_t frame;  /* of the program's line */
+    uint32_t inner;  /* of the innermost function */
+    uint32_t module; /* string; one line may call several */
+    size_t live[2];  /* the last demands that evaluations made there; SIZE_MAX: none */
+    bool kept;       /* evaluations keep these */
 } loss_line;
 
 typedef struct loss_work {
@@ -174,6 +175,17 @@ find_loss(const loss_work *f, size_t at, loss *out)
     return out->result != SIZE_MAX;
 }
 
+/* Whether the program keeps DEMAND itself: a variable holds it until the next step at most. */
+static bool
+is_kept(const loss_work *f, size_t demand)
+{
+    const ml_advice_case *it = f->it;
+    size_t freed = it->workload->demands[demand].freed;
+    size_t last = freed < it->trace->event_count ? freed : it->trace->event_count - 1;
+    return ml_causes_step(it->causes, it->device, last) >
+           ml_demand_step(it, demand) + 1;
+}
+
 /* ---- Edits ---- */
 
 static void
@@ -287,11 +299,13 @@ static loss_line *
 line_of(const loss_work *f, size_t demand)
 {
     const ml_recording *recording = f->it->recording;
-    uint32_t frame = ml_explained_of(f->it, demand)->cause.frame;
+    const ml_cause *cause = &ml_explained_of(f->it, demand)->cause;
     uint32_t inner = recording->stacks[f->it->workload->demands[demand].stack].frame;
     for (size_t i = 0; i < f->line_count; i++) {
-        if (f->lines[i].frame == frame && f->lines[i].inner == inner) {
-            return &f->lines[i];
+        loss_line *line = &f->lines[i];
+        if (line->frame == cause->frame && line->inner == inner &&
+            line->module == cause->module) {
+            return line;
         }
     }
     return NULL;
@@ -300,8 +314,8 @@ line_of(const loss_work *f, size_t demand)
 static int
 add_line(loss_work *f, size_t demand)
 {
-    uint32_t frame = ml_explained_of(f->it, demand)->cause.frame;
-    if (frame == 0 || line_of(f, demand) != NULL) {
+    const ml_cause *cause = &ml_explained_of(f->it, demand)->cause;
+    if (cause->frame == 0 || line_of(f, demand) != NULL) {
         return 0;
     }
     int error = ml_grow((void **)&f->lines, &f->line_capacity, f->line_count + 1,
@@ -311,8 +325,9 @@ add_line(loss_work *f, size_t demand)
     }
     uint32_t stack = f->it->workload->demands[demand].stack;
     f->lines[f->line_count++] =
-        (loss_line){.frame = frame,
+        (loss_line){.frame = cause->frame,
                     .inner = f->it->recording->stacks[stack].frame,
+                    .module = cause->module,
                     .live = {SIZE_MAX, SIZE_MAX}};
     return 0;
 }
@@ -372,7 +387,7 @@ edit_whole(loss_work *f, const loss *of)
         uint64_t bytes = bytes_of(f, demand);
         bool logits =
             bytes == of->bytes || bytes == of->bytes / 2 || bytes == of->bytes * 2;
-        if (!logits ||
+        if (!logits || is_kept(f, demand) ||
             ml_explained_of(f->it, demand)->verdict.category == ML_CATEGORY_GRADIENT) {
             continue;
         }

@@ -1,19 +1,14 @@
-/* Avoidable memory of an optimizer: temporaries of torch's foreach functions, and
- * gradients that no optimizer reads.
+/* Temporaries of torch's foreach functions.
  *
  * A foreach function works on all parameters at once and makes a temporary of each; a
  * fused one makes none, and where a class has no fused one, one parameter at a time needs the
- * largest.  An optimizer tags its gradients before its step.  A gradient
- * that was live then and got no tag belongs to no optimizer. */
+ * largest. */
 #include "lab/advice/advice_rules.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-
-/* ---- Temporaries of foreach functions ---- */
 
 /* What an optimizer's foreach function could be instead. */
 enum instead {
@@ -116,187 +111,13 @@ propose_foreach(const ml_advice_case *it, const uint8_t *foreach, enum instead i
     return error;
 }
 
-/* ---- Gradients of no optimizer ---- */
-
-/* Reports of optimizers. */
-typedef struct owners {
-    /* owned; gradients tagged before each event, and before the end */
-    uint32_t *tagged;
-    bool *trains; /* owned; by string: as ml_advice_trained */
-} owners;
-
-bool *
-ml_advice_trained(const ml_advice_case *it)
-{
-    bool *trains = ml_alloc_zeroed(it->recording->string_count + 1, sizeof(bool));
-    for (size_t i = 0; trains != NULL && i < it->trace->tag_count; i++) {
-        const ml_tag *tag = &it->trace->tags[i];
-        trains[tag->module] |= tag->category == ML_CATEGORY_GRADIENT ||
-                               tag->category == ML_CATEGORY_OPTIMIZER_STATE;
-    }
-    return trains;
-}
-
-static int
-find_told(const ml_advice_case *it, owners *out)
-{
-    const ml_device_trace *trace = it->trace;
-    uint32_t *tagged = ml_alloc_zeroed(trace->event_count + 1, sizeof(uint32_t));
-    bool *trains = ml_advice_trained(it);
-    *out = (owners){tagged, trains};
-    if (tagged == NULL || trains == NULL) {
-        return ML_ENOMEM;
-    }
-    size_t next = 0;
-    uint32_t count = 0;
-    for (size_t i = 0; i <= trace->event_count; i++) {
-        for (; next < trace->tag_count && trace->tags[next].position <= i; next++) {
-            count += trace->tags[next].category == ML_CATEGORY_GRADIENT;
-        }
-        tagged[i] = count;
-    }
-    return 0;
-}
-
-/* Whether an optimizer tagged its gradients while DEMAND was live. */
-static bool
-was_seen(const ml_advice_case *it, const owners *told, const ml_demand *demand)
-{
-    size_t end = demand->freed == ML_NO_EVENT ? it->trace->event_count : demand->freed;
-    return told->tagged[end] > told->tagged[demand->born];
-}
-
-/* Identifies a gradient's block.  A temporary that a backward pass adds to the gradient
- * looks the same. */
-typedef struct made {
-    uint64_t bytes;
-    uint32_t frame;
-    uint32_t module;
-    uint32_t node;
-} made;
-
-static int
-compare_made(const void *a, const void *b)
-{
-    const made *x = a;
-    const made *y = b;
-    const uint64_t of_x[] = {x->bytes, x->frame, x->module, x->node};
-    const uint64_t of_y[] = {y->bytes, y->frame, y->module, y->node};
-    for (size_t i = 0; i < sizeof(of_x) / sizeof(of_x[0]); i++) {
-        if (of_x[i] != of_y[i]) {
-            return of_x[i] < of_y[i] ? -1 : 1;
-        }
-    }
-    return 0;
-}
-
-static made
-made_of(const ml_advice_case *it, size_t demand)
-{
-    const ml_demand *of = &it->workload->demands[demand];
-    return (made){.bytes = of->bytes,
-                  .frame = ml_explained_of(it, demand)->cause.frame,
-                  .module = ml_explained_of(it, demand)->cause.module,
-                  .node = ml_events_node(&it->trace->events, of->born)};
-}
-
-/* In a module with trained parameters, the block could be a library's workspace. */
-static bool
-is_frozen(const ml_advice_case *it, const owners *told, size_t demand)
-{
-    uint32_t module = ml_explained_of(it, demand)->cause.module;
-    return ml_explained_of(it, demand)->verdict.category == ML_CATEGORY_GRADIENT &&
-           !ml_explained_of(it, demand)->verdict.exact && module != 0 &&
-           !told->trains[module] && was_seen(it, told, &it->workload->demands[demand]);
-}
-
-bool *
-ml_advice_frozen(const ml_advice_case *it)
-{
-    owners told = {0};
-    bool *frozen = ml_alloc_zeroed(it->workload->count + 1, sizeof(bool));
-    if (frozen == NULL || find_told(it, &told) < 0) {
-        ml_free(frozen);
-        frozen = NULL;
-    }
-    for (size_t i = it->workload->before_count;
-         frozen != NULL && i < it->workload->count; i++) {
-        frozen[i] = is_frozen(it, &told, i);
-    }
-    ml_free(told.tagged);
-    ml_free(told.trains);
-    return frozen;
-}
-
-static bool
-is_addend(const ml_advice_case *it, size_t demand)
-{
-    return ml_explained_of(it, demand)->verdict.category == ML_CATEGORY_TEMPORARY &&
-           ml_explained_of(it, demand)->cause.phase == ML_PHASE_BACKWARD;
-}
-
-static int
-edit_frozen(const ml_advice_case *it, const bool *of_none, const made *kinds,
-            size_t count, ml_advice *advice)
-{
-    int error = 0;
-    for (size_t i = it->workload->before_count; error == 0 && i < it->workload->count;
-         i++) {
-        bool frozen = of_none[i];
-        made key = made_of(it, i);
-        if (!frozen && (!is_addend(it, i) || bsearch(&key, kinds, count, sizeof(made),
-                                                     compare_made) == NULL)) {
-            continue;
-        }
-        if (frozen && ml_demand_at_peak(it, i)) {
-            advice->bytes += it->workload->demands[i].block_bytes;
-            advice->blocks++;
-        }
-        error = frozen ? ml_advice_add_module(advice, it->recording, key.module) : 0;
-        ml_edit none = {.kind = ML_EDIT_RESIZE, .demand = i};
-        error = error < 0 ? error : ml_advice_edit(advice, none);
-    }
-    return error;
-}
-
-static int
-propose_frozen(const ml_advice_case *it, const bool *frozen, ml_proposals *out)
-{
-    made *kinds = ml_alloc_zeroed(it->workload->count + 1, sizeof(made));
-    size_t count = 0;
-    if (kinds == NULL) {
-        return ML_ENOMEM;
-    }
-    for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
-        if (frozen[i]) {
-            kinds[count++] = made_of(it, i);
-        }
-    }
-    int error = 0;
-    if (count != 0) {
-        qsort(kinds, count, sizeof(made), compare_made);
-        ml_advice *advice = ml_proposals_add(out, ML_ADVICE_FROZEN_GRADIENTS);
-        error = advice == NULL ? ML_ENOMEM : 0;
-        if (error == 0) {
-            advice->exact = false;
-            advice->count = count;
-            error = edit_frozen(it, frozen, kinds, count, advice);
-        }
-    }
-    ml_free(kinds);
-    return error;
-}
-
 int
 ml_advise_optimizer(const ml_advice_case *it, ml_proposals *out)
 {
     uint8_t *foreach = NULL;
-    bool *frozen = ml_advice_frozen(it);
-    int error = frozen == NULL ? ML_ENOMEM : find_foreach(it->recording, &foreach);
+    int error = find_foreach(it->recording, &foreach);
     error = error < 0 ? error : propose_foreach(it, foreach, INSTEAD_FUSED, out);
     error = error < 0 ? error : propose_foreach(it, foreach, INSTEAD_ONE_BY_ONE, out);
-    error = error < 0 ? error : propose_frozen(it, frozen, out);
     ml_free(foreach);
-    ml_free(frozen);
     return error;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/answers/peak_groups.h"
 #include "analysis/attribution/module_repeats.h"
 #include "base/base.h"
 
@@ -191,6 +192,76 @@ ml_places_fold(char **places)
             append_text(&out, out.length != 0 ? between : "");
             put_place(&out, &all, i);
         }
+    }
+    return become(places, &out);
+}
+
+/* ---- A place for each part of a program ---- */
+
+/* With more, one place has all. */
+#define MOST_PARTS 4
+
+/* The first part of PATH; a number is like any other. */
+static ml_string
+top_of(ml_string path)
+{
+    const char *dot = memchr(path.bytes, '.', path.length);
+    uint32_t length = dot != NULL ? (uint32_t)(dot - path.bytes) : path.length;
+    uint32_t digits = 0;
+    while (digits < length && path.bytes[digits] >= '0' && path.bytes[digits] <= '9') {
+        digits++;
+    }
+    return digits == length ? (ml_string){"*", 1} : (ml_string){path.bytes, length};
+}
+
+/* Appends PLACE, widened so that PATH fits, too. */
+static void
+append_wider(ml_buffer *out, ml_string place, ml_string path)
+{
+    char *wider = NULL;
+    int error = ml_module_note(&wider, place);
+    if (error == 0) {
+        ml_module_widen(wider, path);
+        append_text(out, wider);
+    }
+    else {
+        out->error = error;
+    }
+    ml_free(wider);
+}
+
+static void
+append_place(ml_buffer *out, ml_string place)
+{
+    ml_buffer_append(out, place.bytes, place.length);
+}
+
+int
+ml_places_widen(char **places, ml_string path)
+{
+    ml_buffer out = {0};
+    size_t count = 0;
+    bool found = false;
+    for (const char *at = *places; at != NULL; at = rest_of(at)) {
+        ml_string place = first_of(at);
+        ml_string top = top_of(place);
+        append_text(&out, count++ == 0 ? "" : between);
+        if (!found &&
+            (*top.bytes == '*' || ml_string_compare(top, top_of(path)) == 0)) {
+            found = true;
+            append_wider(&out, place, path);
+        }
+        else {
+            append_place(&out, place);
+        }
+    }
+    if (!found && count == MOST_PARTS) {
+        out.length = 0;
+        append_wider(&out, first_of(*places), path);
+    }
+    else if (!found) {
+        append_text(&out, count == 0 ? "" : between);
+        append_place(&out, path);
     }
     return become(places, &out);
 }

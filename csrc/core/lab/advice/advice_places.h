@@ -11,6 +11,10 @@
 bool ml_places_nest(const char *places, const char *path);
 /* *PLACES, owned, with MORE behind them.  0, or ML_ENOMEM with nothing changed. */
 int ml_places_add(char **places, const char *more);
+/* Widens *PLACES, owned, NULL: none, so that PATH fits: the place with its first part, such as
+ * "encoder" or the class of a model, else one more; of many, one place has all.  As
+ * ml_places_add. */
+int ml_places_widen(char **places, ml_string path);
 /* Places that differ in one number become one, "up_blocks.{2,3}.resnets.*", where the first of
  * them is.  As ml_places_add. */
 int ml_places_fold(char **places);

@@ -33,8 +33,10 @@ int ml_advise_checkpoint(const ml_advice_case *it, ml_proposals *out);
 int ml_advise_cache(const ml_advice_case *it, ml_proposals *out);
 /* Graphs that no backward pass frees. */
 int ml_advise_graph(const ml_advice_case *it, ml_proposals *out);
-/* An optimizer's temporaries, and gradients that no optimizer reads. */
+/* An optimizer's temporaries. */
 int ml_advise_optimizer(const ml_advice_case *it, ml_proposals *out);
+/* Gradients that no optimizer reads, and graphs that lead only to them. */
+int ml_advise_frozen(const ml_advice_case *it, ml_proposals *out);
 /* Copies of the parameters, and blocks that grow by being copied. */
 int ml_advise_copies(const ml_advice_case *it, ml_proposals *out);
 /* Graphs of several micro-batches that one backward pass runs. */
@@ -45,6 +47,8 @@ int ml_advise_loss(const ml_advice_case *it, ml_proposals *out);
 int ml_advise_inputs(const ml_advice_case *it, ml_proposals *out);
 /* Workspaces of cuBLAS that are most of the peak. */
 int ml_advise_workspaces(const ml_advice_case *it, ml_proposals *out);
+/* Results that evaluations keep. */
+int ml_advise_results(const ml_advice_case *it, ml_proposals *out);
 /* A smaller batch in evaluations that make the peak. */
 int ml_advise_evaluation(const ml_advice_case *it, ml_proposals *out);
 

@@ -133,20 +133,42 @@ ml_graph_passes_before(const ml_graph_passes *f, size_t event)
     return count;
 }
 
-uint32_t
-ml_graph_calling_line(const ml_advice_case *it, size_t demand)
+/* The stack around the outermost module's call of DEMAND; 0: none. */
+static uint32_t
+calling_stack(const ml_advice_case *it, size_t demand)
 {
-    const ml_stack_facts *facts = ml_causes_facts(it->causes);
     const ml_stack *stacks = it->recording->stacks;
     uint32_t outer = 0;
     for (uint32_t i = it->workload->demands[demand].stack; i != 0;
          i = stacks[i].parent) {
         outer = stacks[i].module != 0 ? i : outer;
     }
-    const ml_standing *caller = &facts->of[stacks[outer].parent].inner;
-    return outer != 0 && caller->place == ML_PLACE_USER
+    return stacks[outer].parent;
+}
+
+uint32_t
+ml_graph_calling_line(const ml_advice_case *it, size_t demand)
+{
+    const ml_stack_facts *facts = ml_causes_facts(it->causes);
+    uint32_t around = calling_stack(it, demand);
+    const ml_standing *caller = &facts->of[around].inner;
+    return around != 0 && caller->place == ML_PLACE_USER
                ? caller->frame
                : ml_explained_of(it, demand)->cause.frame;
+}
+
+uint32_t
+ml_graph_untrained_line(const ml_graph_passes *f, size_t demand)
+{
+    const ml_stack_facts *facts = ml_causes_facts(f->it->causes);
+    const ml_stack *stacks = f->it->recording->stacks;
+    for (uint32_t i = calling_stack(f->it, demand); i != 0; i = stacks[i].parent) {
+        const ml_standing *caller = &facts->of[i].inner;
+        if (caller->place == ML_PLACE_USER && !f->trained_frames[caller->frame]) {
+            return caller->frame;
+        }
+    }
+    return ml_graph_calling_line(f->it, demand);
 }
 
 /* Of a thread, in the walk back over the demands. */
@@ -227,6 +249,49 @@ ml_graph_calls_last(const ml_graph_passes *f)
     return lasts;
 }
 
+static int
+compare_firsts(const void *a, const void *b)
+{
+    const ml_graph_pass *x = a;
+    const ml_graph_pass *y = b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+static void
+sort_by_event(ml_graph_passes *f)
+{
+    if (f->pass_count != 0) {
+        memcpy(f->by_event, f->passes, f->pass_count * sizeof(ml_graph_pass));
+        qsort(f->by_event, f->pass_count, sizeof(ml_graph_pass), compare_firsts);
+    }
+}
+
+/* A pass that retained its graph shares what a later pass frees. */
+static void
+find_shared(ml_graph_passes *f)
+{
+    const ml_events *events = &f->it->trace->events;
+    for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
+        const ml_demand *of = &f->it->workload->demands[i];
+        uint16_t thread = ml_events_autograd_thread(events, of->born);
+        uint64_t sequence = ml_events_sequence(events, of->born);
+        if (ml_explained_of(f->it, i)->cause.phase != ML_PHASE_FORWARD || thread == 0 ||
+            sequence <= f->threads[thread].first ||
+            of->freed >= f->it->trace->event_count ||
+            (ml_events_flags(events, of->freed) & ML_EVENT_BACKWARD) == 0) {
+            continue;
+        }
+        const ml_graph_pass *ran = ml_graph_pass_of(f, thread, sequence - 1);
+        ml_graph_pass *by = ran != NULL ? &f->passes[ran - f->passes] : NULL;
+        const ml_graph_pass *again = ml_graph_pass_at(f, of->freed);
+        if (by != NULL && again != NULL && by->freed == 0 && again->first > by->first) {
+            by->shared = sequence > by->shared ? sequence : by->shared;
+            by->again =
+                by->again == 0 || again->first < by->again ? again->first : by->again;
+        }
+    }
+}
+
 /* Marks the stacks whose nodes a pass ran. */
 static void
 find_trained(ml_graph_passes *f)
@@ -246,6 +311,28 @@ find_trained(ml_graph_passes *f)
     }
 }
 
+/* Marks the frames of trained stacks. */
+static int
+find_trained_frames(ml_graph_passes *f)
+{
+    const ml_recording *recording = f->it->recording;
+    bool *seen = ml_alloc_zeroed(recording->stack_count + 1, sizeof(bool));
+    f->trained_frames = ml_alloc_zeroed(recording->frame_count + 1, sizeof(bool));
+    if (seen == NULL || f->trained_frames == NULL) {
+        ml_free(seen);
+        return ML_ENOMEM;
+    }
+    for (size_t i = 1; i < recording->stack_count; i++) {
+        for (size_t at = f->trained[i] ? i : 0; at != 0 && !seen[at];
+             at = recording->stacks[at].parent) {
+            seen[at] = true;
+            f->trained_frames[recording->stacks[at].frame] = true;
+        }
+    }
+    ml_free(seen);
+    return 0;
+}
+
 int
 ml_graph_passes_find(ml_graph_passes *f, const ml_advice_case *it)
 {
@@ -260,10 +347,13 @@ ml_graph_passes_find(ml_graph_passes *f, const ml_advice_case *it)
     if (error == 0) {
         name_passes(f);
         if (f->pass_count != 0) {
-            memcpy(f->by_event, f->passes, f->pass_count * sizeof(ml_graph_pass));
             qsort(f->passes, f->pass_count, sizeof(ml_graph_pass), compare_passes);
         }
+        sort_by_event(f);
+        find_shared(f);
+        sort_by_event(f);
         find_trained(f);
+        error = find_trained_frames(f);
     }
     return error;
 }
@@ -275,6 +365,7 @@ ml_graph_passes_fini(ml_graph_passes *f)
     ml_free(f->by_event);
     ml_free(f->threads);
     ml_free(f->trained);
+    ml_free(f->trained_frames);
 }
 
 int

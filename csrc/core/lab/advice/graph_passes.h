@@ -13,8 +13,10 @@ typedef struct ml_graph_pass {
     size_t end;   /* after the last event */
     uint64_t lowest;
     uint64_t highest;
-    uint64_t freed; /* blocks of a forward that the pass freed */
-    uint32_t frame; /* frame id of the line that called it; 0: unknown */
+    uint64_t freed;  /* blocks of a forward that the pass freed */
+    uint64_t shared; /* the highest node that a later pass ran again, plus 1; 0: none */
+    size_t again;    /* with shared: the first event of the next one that did */
+    uint32_t frame;  /* frame id of the line that called it; 0: unknown */
     uint16_t thread;
 } ml_graph_pass;
 
@@ -33,6 +35,7 @@ typedef struct ml_graph_passes {
     ml_graph_pass *by_event;  /* owned; the same passes, by event */
     ml_graph_thread *threads; /* owned; by autograd's number of the thread */
     bool *trained;            /* owned; by stack: a pass ran nodes of it */
+    bool *trained_frames;     /* owned; by frame: it is in such a stack */
 } ml_graph_passes;
 
 /* IT outlives the passes.  Call fini in any case.  0 or ML_ENOMEM. */
@@ -44,6 +47,13 @@ const ml_graph_pass *ml_graph_pass_of(const ml_graph_passes *f, uint16_t thread,
                                       uint64_t number);
 /* The last pass before EVENT; NULL: none. */
 const ml_graph_pass *ml_graph_pass_at(const ml_graph_passes *f, size_t event);
+/* What is said of a graph that PASS retained. */
+static inline enum ml_advice_kind
+ml_graph_kept_by(const ml_graph_pass *pass)
+{
+    return pass->shared != 0 ? ML_ADVICE_GRAPH_SHARED : ML_ADVICE_GRAPH_RETAINED;
+}
+
 /* The number of passes that began before EVENT. */
 size_t ml_graph_passes_before(const ml_graph_passes *f, size_t event);
 
@@ -55,6 +65,8 @@ size_t *ml_graph_calls_end(const ml_graph_passes *f);
 size_t *ml_graph_calls_last(const ml_graph_passes *f);
 /* The line of the program's call around the whole pass of DEMAND, an index. */
 uint32_t ml_graph_calling_line(const ml_advice_case *it, size_t demand);
+/* Likewise, but further out where passes that are run back go through that line, too. */
+uint32_t ml_graph_untrained_line(const ml_graph_passes *f, size_t demand);
 
 /* A block that a graph holds: DEMAND, an index, could be free from event UNTIL on. */
 typedef struct ml_graph_held {

@@ -81,11 +81,15 @@ peak_of_training(const maker *m)
         trains = m->stages[i] == ML_STAGE_BACKWARD;
     }
     uint64_t most = 0;
+    size_t event = 0;
+    unsigned stage = ML_STAGE_OTHER;
     for (size_t i = 0; trains && i < lifetimes->count; i++) {
         const ml_lifetime *life = &lifetimes->rows[i];
         bool own = life->birth != 0 && life->start == life->birth;
-        if (own && life->allocated > most &&
-            !ml_stage_is_evaluation(m->stages[life->birth - 1])) {
+        for (; event < life->birth; event++) {
+            stage = ml_stage_around(stage, m->stages[event]);
+        }
+        if (own && life->allocated > most && !ml_stage_is_evaluation(stage)) {
             most = life->allocated;
         }
     }

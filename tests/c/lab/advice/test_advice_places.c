@@ -62,18 +62,54 @@ test_places_that_differ_in_a_number_are_one(void)
 }
 
 static void
+check_widen(const char *const *paths, const char *to)
+{
+    char *places = NULL;
+    for (; *paths != NULL; paths++) {
+        ml_string path = {*paths, (uint32_t)strlen(*paths)};
+        CHECK_INT(ml_places_widen(&places, path), 0);
+    }
+    CHECK_STR(places, to);
+    ml_free(places);
+}
+
+static void
+test_each_part_of_a_program_has_its_place(void)
+{
+    static const char *const one[] = {"net.0.conv", "net.1.conv", NULL};
+    static const char *const two[] = {"vae.0", "text.layers.0", "vae.1", "text.norm",
+                                      NULL};
+    static const char *const numbers[] = {"0.conv", "1.conv", NULL};
+    static const char *const many[] = {"a.x", "b.x", "c.x", "d.x", "e.x", "f", NULL};
+    check_widen(one, "net.*.conv");
+    check_widen(two, "vae.*, text.*");
+    check_widen(numbers, "*.conv");
+    check_widen(many, "*");
+}
+
+static int
+widen(char **places)
+{
+    return ml_places_widen(places, (ml_string){"a.2", 3});
+}
+
+static void
 test_each_allocation_can_fail(void)
 {
-    for (int what = 0; what < 2; what++) {
+    for (int what = 0; what < 3; what++) {
         char *places = copy("a.0.*, a.1.*");
         int result = ML_ENOMEM;
         for (long tries = 0; result == ML_ENOMEM; tries++) {
             budget_begin(tries);
-            result = what == 0 ? ml_places_fold(&places) : ml_places_add(&places, "b");
+            result = what == 0   ? ml_places_fold(&places)
+                     : what == 1 ? ml_places_add(&places, "b")
+                                 : widen(&places);
             budget_end();
             CHECK(result == 0 || strcmp(places, "a.0.*, a.1.*") == 0);
         }
-        CHECK_STR(places, what == 0 ? "a.{0,1}.*" : "a.0.*, a.1.*, b");
+        CHECK_STR(places, what == 0   ? "a.{0,1}.*"
+                          : what == 1 ? "a.0.*, a.1.*, b"
+                                      : "a.*, a.1.*");
         ml_free(places);
     }
 }
@@ -84,6 +120,7 @@ main(void)
     RUN(test_a_module_within_or_around_a_place_nests);
     RUN(test_places_are_added);
     RUN(test_places_that_differ_in_a_number_are_one);
+    RUN(test_each_part_of_a_program_has_its_place);
     RUN(test_each_allocation_can_fail);
     return TEST_RESULT();
 }
