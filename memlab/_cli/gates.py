@@ -49,7 +49,7 @@ def status(options, answer) -> int:
         if "leak" in options.fail_on:
             problems += [
                 f"{name}: {sentence}"
-                for sentence in _verdict.sentences(verdict, kinds=("grows",))
+                for sentence in _verdict.sentences(verdict, _verdict.GROWS)
             ]
     for problem in problems:
         terminal.say(f"memlab: {problem}", sys.stderr)

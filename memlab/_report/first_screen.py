@@ -47,7 +47,6 @@ class Device:
         self.source = recording.source
         self.verdict: Verdict = _verdict.of_device(recording, device, start)
         self.answer: Peak = recording.peak(device)
-        self.workspaces = _verdict.workspaces(recording.growth(device))
         self.modules = functools.cache(functools.partial(modules.rows, recording, device))
 
     @property
@@ -58,8 +57,7 @@ class Device:
     @property
     def grows(self) -> bool:
         """Whether memory grows by step."""
-        grows = any(item["kind"] == "grows" for item in self.verdict["findings"])
-        return grows or self.workspaces != ""
+        return any(item["kind"] in _verdict.GROWS for item in self.verdict["findings"])
 
     @property
     def too_long(self) -> bool:
@@ -164,8 +162,6 @@ def _judged(device, changes, failure):
     if failure:
         kinds -= _OF_ROOM
     sentences = [*failure, *_verdict.sentences(device.verdict, kinds)]
-    if device.workspaces:
-        sentences.insert(device.failed, device.workspaces)
     if sentences:
         yield Heading("Verdict: ", sentences[0])
         yield from map(Said, sentences[1:])

@@ -69,6 +69,11 @@ find_growth(const maker *m)
         finding->cause = line->cause;
         finding->growing = line;
     }
+    const ml_growing_streams *streams = &growth->workspaces;
+    if (streams->streams != 0) {
+        add_finding(m->verdict, ML_FINDING_WORKSPACES_GROW, streams->per_step,
+                    streams->bytes);
+    }
 }
 
 /* The most bytes allocated outside evaluations; 0: the program does not train. */

@@ -19,6 +19,8 @@
     XX(OUT_OF_MEMORY, "out_of_memory") \
     /* bytes that each step leaves at a line; of: all that has been left */ \
     XX(GROWS, "grows") \
+    /* as GROWS, of cuBLAS's workspaces, which each step leaves for a new stream */ \
+    XX(WORKSPACES_GROW, "workspaces_grow") \
     /* bytes free for torch at the reserved peak; of: those that processes can have */ \
     XX(TIGHT, "tight") \
     /* bytes by which the peak exceeds training's; of: the training's peak */ \

@@ -194,6 +194,19 @@ put_growth(ml_buffer *out, const ml_verdict_words *words, const ml_finding *find
     ml_markup(out, " of it instead.");
 }
 
+void
+ml_verdict_streams(ml_buffer *out, const ml_growing_streams *streams)
+{
+    ml_markup(out, "cuBLAS's workspaces grow by ");
+    ml_markup_size(out, streams->per_step);
+    ml_markup(out, " a step since step ");
+    ml_markup_unsigned(out, streams->since);
+    ml_markup(out, ": torch keeps them for each stream, ");
+    ml_markup_unsigned(out, streams->streams);
+    ml_markup(out, " so far. Make the streams once and reuse them, or call "
+                   "torch._C._cuda_clearCublasWorkspaces() every few steps.");
+}
+
 static void
 put_setting(ml_buffer *out, const char *conf)
 {
@@ -230,6 +243,9 @@ ml_verdict_finding(ml_buffer *out, const ml_verdict_words *words, size_t index)
         break;
     case ML_FINDING_GROWS:
         put_growth(out, words, finding);
+        break;
+    case ML_FINDING_WORKSPACES_GROW:
+        ml_verdict_streams(out, &words->verdict->growth->workspaces);
         break;
     case ML_FINDING_MAY_GROW:
         ml_markup(out, "May grow by ");

@@ -190,6 +190,21 @@ test_growth_has_its_holder_and_remedy(void)
     sample_end(&s);
 }
 
+static void
+test_growing_workspaces_have_their_remedy(void)
+{
+    begin();
+    ml_growth growth = {
+        .workspaces = {.streams = 6, .since = 2, .per_step = 3 * MIB / 2}};
+    verdict.growth = &growth;
+    found(ML_FINDING_WORKSPACES_GROW);
+    CHECK_WORDS(ml_verdict_finding,
+                "cuBLAS's workspaces grow by 1.50 MiB a step since step 2: torch keeps "
+                "them for each stream, 6 so far. Make the streams once and reuse them, "
+                "or call torch._C._cuda_clearCublasWorkspaces() every few steps.");
+    sample_end(&s);
+}
+
 /* One advice on peaks of 200 and 400 MiB. */
 static void
 test_changes(void)
@@ -376,6 +391,7 @@ main(void)
     RUN(test_a_failure_has_its_place);
     RUN(test_a_cell_has_no_path);
     RUN(test_growth_has_its_holder_and_remedy);
+    RUN(test_growing_workspaces_have_their_remedy);
     RUN(test_changes);
     RUN(test_no_kind_is_without_words);
     RUN(test_all_lines_as_json);
