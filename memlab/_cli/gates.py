@@ -44,7 +44,8 @@ def status(options, answer) -> int:
                 f"{wording.size(options.fail_over)}"
             )
         kinds_found = [finding["kind"] for finding in verdict["findings"]]
-        if "oom" in options.fail_on and "out_of_memory" in kinds_found:
+        failed = any(kind in _verdict.FAILED for kind in kinds_found)
+        if "oom" in options.fail_on and failed:
             problems.append(f"{name} ran out of memory")
         if "leak" in options.fail_on:
             problems += [

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from memlab._answers import ExplainedDevice, Verdict
     from memlab._core import Recording
 
+# The findings that memory ran out.
+FAILED = ("out_of_memory", "no_room_outside_torch")
 # The findings that memory grows by step.
 GROWS = ("grows", "workspaces_grow")
 

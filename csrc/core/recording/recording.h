@@ -137,7 +137,10 @@ typedef struct ml_annotation {
      * returned before and does, and enum ml_loop_loss: what follows. */ \
     XX(LOOP, 12, "loop") \
     /* The program and its arguments, as a shell takes them. */ \
-    XX(PROGRAM, 13, "program")
+    XX(PROGRAM, 13, "program") \
+    /* Memory outside torch's allocator ran out, which ended the program: free on the device; \
+     * total.  The name says it in sentences. */ \
+    XX(NO_ROOM, 14, "no_room")
 
 enum ml_loop_fact {
     ML_LOOP_UNKNOWN = 0,

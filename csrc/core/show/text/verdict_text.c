@@ -241,6 +241,9 @@ ml_verdict_finding(ml_buffer *out, const ml_verdict_words *words, size_t index)
     case ML_FINDING_OUT_OF_MEMORY:
         put_failure(out, words, finding);
         break;
+    case ML_FINDING_NO_ROOM_OUTSIDE:
+        put_string(out, words, finding->said);
+        break;
     case ML_FINDING_GROWS:
         put_growth(out, words, finding);
         break;

@@ -82,6 +82,8 @@ test_findings_without_a_line(void)
     CHECK_WORDS(ml_verdict_finding,
                 "The peak is in an evaluation, not in the training: "
                 "1.50 MiB above the training's 2.00 GiB.");
+    found(ML_FINDING_NO_ROOM_OUTSIDE)->said = sample_string(s.recording, "No room.");
+    CHECK_WORDS(ml_verdict_finding, "No room.");
     found(ML_FINDING_OUT_OF_MEMORY)->stage = ML_STAGE_OTHER;
     CHECK_WORDS(ml_verdict_finding,
                 "Out of memory: 1.50 MiB were asked for, torch held 2.00 GiB.");
