@@ -309,13 +309,15 @@ class Tuned(TypedDict):
 
 
 class TuneDevice(TypedDict):
-    """The settings with which one device would have reserved least."""
+    """The settings with which one device would have reserved least.  start_cached_bytes: as
+    of ExplainedDevice, of base."""
 
     device: int
     name: str
     events: int
     memory_bytes: int | None
     base: Tuned
+    start_cached_bytes: int
     best: Tuned | None
     fits: bool
     others: list[Tuned]
