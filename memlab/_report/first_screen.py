@@ -189,12 +189,6 @@ def _broken(line):
     return terminal.fit(line, COLUMNS).split("\n")
 
 
-def _is_alone(rank):
-    """Whether the process RANK is known and of no group (ml_rank_word() in the core)."""
-    placed = rank["world_size"] is not None or rank["local_rank"] is not None
-    return bool(rank["pid"]) and not placed
-
-
 def _of_ranks(recording):
     """Sentences about ranks of a RECORDING whose memory is incomplete."""
     ranks = recording.ranks()
@@ -203,7 +197,7 @@ def _of_ranks(recording):
 
     def those(state):
         found = [r for r in ranks if r["state"] == state and r["rank"] is not None]
-        alone = [r["rank"] for r in found if _is_alone(r)]
+        alone = [r["rank"] for r in found if r["called"] == "process"]
         return sorted({r["rank"] for r in found} - set(alone)), sorted(alone)
 
     for words, (found, alone) in (
