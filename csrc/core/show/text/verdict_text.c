@@ -308,8 +308,7 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
                               "checkpoint(head_and_loss, chunk, use_reentrant=False)"},
     [ML_ADVICE_GROWN] = {"Allocate the tensor once, at its final size",
                          "out[a:b] = part"},
-    [ML_ADVICE_OPTIMIZER_TEMPORARIES] = {"Use the fused optimizer",
-                                         "OPTIMIZER(parameters, "},
+    [ML_ADVICE_OPTIMIZER_TEMPORARIES] = {"Use the fused optimizer", ""},
     [ML_ADVICE_DATA_KEPT] = {"Keep the data on the host",
                              "rows.to('cuda', non_blocking=True)"},
     [ML_ADVICE_EVALUATION_BATCH] = {"Evaluate in smaller batches",
@@ -325,6 +324,10 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
                                  "before the loop"},
     [ML_ADVICE_SETTINGS] = {"Change the allocator's settings", ""},
 };
+
+/* For the LightningModule: Lightning's own zero_grad() comes after the forward pass. */
+static const char of_lightning[] =
+    "def optimizer_step(self, *a): super().optimizer_step(*a); a[2].zero_grad()";
 
 /* BEFORE less or, if MORE, more bytes than AFTER, where that is worth telling. */
 static void
@@ -387,6 +390,9 @@ is_of_variable(const ml_advice *advice)
 static const char *
 action_of(const ml_advice *advice)
 {
+    if (advice->lightning) {
+        return "Free the gradients after the update";
+    }
     bool one_by_one = advice->kind == ML_ADVICE_OPTIMIZER_TEMPORARIES &&
                       strcmp(advice->conf, "foreach=False") == 0;
     return one_by_one ? "Update one parameter at a time" : actions[advice->kind][0];
@@ -417,6 +423,18 @@ ml_verdict_change(ml_buffer *out, const ml_verdict_words *words, size_t index)
     ml_markup(out, advice->exact || advice->most ? "" : " (estimated)");
 }
 
+static void
+put_optimizer(ml_buffer *out, const ml_advice *advice)
+{
+    ml_string name = advice->optimizer;
+    ml_string unknown = {"OPTIMIZER", 9};
+    name = name.length != 0 ? name : unknown;
+    ml_buffer_append(out, name.bytes, name.length);
+    ml_markup(out, "(parameters, ");
+    ml_markup(out, advice->conf);
+    ml_markup(out, ")");
+}
+
 void
 ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
 {
@@ -429,7 +447,7 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
         put_deletion(out, words->recording->strings[advice->name]);
         return;
     }
-    ml_markup(out, actions[advice->kind][1]);
+    ml_markup(out, advice->lightning ? of_lightning : actions[advice->kind][1]);
     if (advice->kind == ML_ADVICE_SETTINGS) {
         put_setting(out, advice->conf);
     }
@@ -437,8 +455,7 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
         ml_markup(out, advice->conf);
     }
     else if (advice->kind == ML_ADVICE_OPTIMIZER_TEMPORARIES) {
-        ml_markup(out, advice->conf);
-        ml_markup(out, ")");
+        put_optimizer(out, advice);
     }
     else if (advice->kind == ML_ADVICE_EVALUATION_BATCH) {
         ml_markup_unsigned(out, advice->count);

@@ -244,6 +244,12 @@ test_changes(void)
     CHECK_WORDS(ml_verdict_change,
                 "Change the allocator's settings: saves 4.00 MiB reserved");
     CHECK_WORDS(ml_verdict_code, "PYTORCH_CUDA_ALLOC_CONF=a:1");
+    advice.kind = ML_ADVICE_OPTIMIZER_TEMPORARIES;
+    strcpy(advice.conf, "fused=True");
+    CHECK_WORDS(ml_verdict_code, "OPTIMIZER(parameters, fused=True)");
+    advice.optimizer = (ml_string){"AdamW", 5};
+    CHECK_WORDS(ml_verdict_code, "AdamW(parameters, fused=True)");
+    strcpy(advice.conf, "a:1");
     advice.kind = ML_ADVICE_EVALUATION_BATCH;
     advice.count = 4;
     CHECK_WORDS(ml_verdict_code, "DataLoader(..., batch_size=B // 4)");
