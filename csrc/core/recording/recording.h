@@ -154,7 +154,10 @@ enum ml_loop_loss {
     ML_LOSS_REDUCES = 1,  /* its mean or sum */
     ML_LOSS_CLASSES = 2,  /* a loss over classes, which keeps as much as the result */
     ML_LOSS_ELEMENTS = 3, /* a loss element by element, which keeps nothing */
-    ML_LOSS_SQUARES = 4   /* the mean or sum of its squares */
+    ML_LOSS_SQUARES = 4,  /* the mean or sum of its squares */
+    /* A loss over classes that the result goes into, held by nothing else: gone before the
+     * backward pass. */
+    ML_LOSS_CLASSES_ALONE = 5
 };
 
 enum ml_note_kind {
