@@ -200,12 +200,10 @@ print(json.dumps([growth["steps"], line["steps"], line["blocks"], line["bytes"]]
 @pytest.mark.parametrize("rows", [8192, 7680])
 def test_what_an_inference_keeps_has_no_workspace(phantom_run, rows):
     """That of 32 MiB, and cuBLASLt's of 1 MiB, come by the stack that marks the calls: once, or
-    from 2.15 on for each call.  Then the first output of 32 MiB is taken for the one that earlier
-    versions keep: an inference has no node that tells.  What follows the last call's beginning
-    is of no step."""
+    from 2.15 on for each call, so that no output is taken for the one that earlier versions keep.
+    What follows the last call's beginning is of no step."""
     done = phantom_run(OUTPUTS, rows, env={"MEMLAB_PHANTOM_GPU": "h100"})
-    calls = 6 if torch_since(2, 15) and rows == 8192 else 7
-    assert json.loads(done.stdout) == [calls, calls, calls, calls * 4096 * rows]
+    assert json.loads(done.stdout) == [7, 7, 7, 7 * 4096 * rows]
 
 
 ONE_CALL = """
