@@ -200,6 +200,10 @@ test_no_room_outside_torch_leads(void)
             .values = {2 * MIB, GPU},
         };
         ml_run_verdict *verdict = judged();
+        if (verdict == NULL) {
+            CHECK_FAIL("no verdict on device %d", (int)device);
+            return;
+        }
         const ml_finding *found = &verdict->findings[0];
         const ml_finding *tight = find(verdict, ML_FINDING_TIGHT);
         if (device < 1) {
