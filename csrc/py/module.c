@@ -197,6 +197,7 @@ static PyMethodDef functions[] = {
     {"mark", ml_py_mark, METH_O, ml_py_mark_doc},
     {"note_step", ml_py_note_step, METH_NOARGS, ml_py_note_step_doc},
     {"note_before_oom", ml_py_note_before_oom, METH_VARARGS, ml_py_note_before_oom_doc},
+    {"note_no_room", ml_py_note_no_room, METH_VARARGS, ml_py_note_no_room_doc},
     {"note_holder", ml_py_note_holder, METH_VARARGS, ml_py_note_holder_doc},
     {"sample", ml_py_sample, METH_O, ml_py_sample_doc},
     {"ledger", ml_py_ledger, METH_VARARGS, ml_py_ledger_doc},

@@ -22,9 +22,12 @@ class RankClock(TypedDict):
 
 
 class Rank(TypedDict):
-    """A process of a recording; None for unknown values."""
+    """A process of a recording; None for unknown values.  called: "process" if it is of no
+    group, else "rank".
+    """
 
     rank: int | None
+    called: str
     local_rank: int | None
     world_size: int | None
     file: str

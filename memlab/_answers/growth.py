@@ -30,10 +30,11 @@ class Growing(ProgramLine):
 
 
 class GrowingWorkspaces(TypedDict):
-    """cuBLAS's workspaces, where each step leaves some for a new stream.  streams: how many
-    streams have some; the others as of a line.
+    """cuBLAS's workspaces, where each step leaves some for a new stream.  text: in words, with
+    what to do.  streams: how many streams have some; the others as of a line.
     """
 
+    text: str
     streams: int
     bytes_per_step: int
     bytes: int

@@ -130,7 +130,9 @@ class Advice(Savings):
     together: it still saves after the advices before it.  file "": no single line.
     inner: of a loss in a library, the model's own line; None elsewhere.  The kind decides
     the meaning of bytes, blocks and count.  name: the owner's name for the
-    tensor, or, as "x of train", the variable that holds it.  conf: allocator settings.
+    tensor, or, as "x of train", the variable that holds it.  lightning: of gradients, whether
+    Lightning's own loop frees them.  optimizer: of its temporaries the class, "" if not known.
+    conf: allocator settings.
     """
 
     kind: str
@@ -144,6 +146,8 @@ class Advice(Savings):
     inner: ModelLine | None
     module: str
     name: str
+    lightning: bool
+    optimizer: str
     bytes: int
     blocks: int
     count: int
@@ -309,13 +313,15 @@ class Tuned(TypedDict):
 
 
 class TuneDevice(TypedDict):
-    """The settings with which one device would have reserved least."""
+    """The settings with which one device would have reserved least.  start_cached_bytes: as
+    of ExplainedDevice, of base."""
 
     device: int
     name: str
     events: int
     memory_bytes: int | None
     base: Tuned
+    start_cached_bytes: int
     best: Tuned | None
     fits: bool
     others: list[Tuned]

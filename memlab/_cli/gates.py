@@ -44,12 +44,13 @@ def status(options, answer) -> int:
                 f"{wording.size(options.fail_over)}"
             )
         kinds_found = [finding["kind"] for finding in verdict["findings"]]
-        if "oom" in options.fail_on and "out_of_memory" in kinds_found:
+        failed = any(kind in _verdict.FAILED for kind in kinds_found)
+        if "oom" in options.fail_on and failed:
             problems.append(f"{name} ran out of memory")
         if "leak" in options.fail_on:
             problems += [
                 f"{name}: {sentence}"
-                for sentence in _verdict.sentences(verdict, kinds=("grows",))
+                for sentence in _verdict.sentences(verdict, _verdict.GROWS)
             ]
     for problem in problems:
         terminal.say(f"memlab: {problem}", sys.stderr)

@@ -39,6 +39,6 @@ def answer(answer, as_json, as_markdown=False):
 
     text = rich.coloured(answer.notes, sections, sys.stdout)
     if text is None:
-        show(answer.text(sections))
+        show(answer.text(sections, terminal.columns(sys.stdout)))
     else:
         say(text.removesuffix("\n"))

@@ -92,7 +92,13 @@ def _signed(count):
 def _name(row):
     if row["rank"] is None:
         return wording.escape(os.path.basename(row["file"])) or "this recording"
-    return f"rank {row['rank']}"
+    return f"{row['called']} {row['rank']}"
+
+
+def _plural(rows):
+    """What ROWS are called together."""
+    alone = all(row["called"] == "process" for row in rows)
+    return "processes" if alone else "ranks"
 
 
 def _seconds(count):
@@ -110,7 +116,8 @@ def _table(answer, recording):
          r["rank"] == middle["rank"]),
         None,
     )
-    yield ("rank", "device", "peak", "reserved", "against", "step", "at", "")
+    who = "process" if _plural(rows) == "processes" else "rank"
+    yield (who, "device", "peak", "reserved", "against", "step", "at", "")
     for row in rows:
         if row["device"] is None:
             yield (_name(row), "-", "-", "-", "-", "-", "-", "no memory recorded")
@@ -188,9 +195,9 @@ def _why(answer):
     whole = difference["difference_bytes"]
     peak = wording.size(worst["peak_allocated_bytes"])
     if not whole and not difference["by_line"]:
-        ranks = sum(row["device"] is not None for row in answer["ranks"])
-        if ranks == 2:
-            yield Heading(f"All ranks peak at {peak}, and with the same memory.")
+        used = [row for row in answer["ranks"] if row["device"] is not None]
+        if len(used) == 2:
+            yield Heading(f"All {_plural(used)} peak at {peak}, and with the same memory.")
         else:
             yield Heading(
                 f"{_name(worst)} peaks at {peak}, and with the same memory as "
@@ -255,7 +262,7 @@ def _clocks(rows):
 def _sections(recording: Recording, answer: MergedRanks) -> list[list[Part]]:
     """The table of RECORDING's ranks, and why the highest is higher."""
     rows: list[Any] = answer["ranks"]
-    said = f"Ranks by peak: {len(rows)}"
+    said = f"{_plural(rows).capitalize()} by peak: {len(rows)}"
     if answer["missing_ranks"]:
         missing = ", ".join(map(str, answer["missing_ranks"][:_MISSING]))
         if answer["missing_ranks"][_MISSING:]:

@@ -135,6 +135,15 @@ def _device(answer: TuneDevice) -> list[Part]:
         columns.remove(_PLACEMENT)
         rows = [(row[0], *row[2:]) for row in rows]
     parts.append(Table(columns, rows, headed=True))
+    cached = answer["start_cached_bytes"]
+    if cached:
+        parts.append(
+            Said(
+                f"All replays begin without the {wording.size(cached)} that were cached when the "
+                "recording began. The recorded run, with this cache, reserved more than the row "
+                "as recorded says."
+            )
+        )
     parts += _bounds(answer)
     tried = f"{answer['trials']} trials"
     if answer["out_of_trials"]:

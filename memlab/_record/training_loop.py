@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 UNKNOWN, NO, YES = 0, 1, 2
 # Of what the program does with a model's result: means and sums alone; a loss over classes; one
-# element by element that keeps nothing; the mean or sum of its squares.
-REDUCES, CLASSES, ELEMENTS, SQUARES = 1, 2, 3, 4
+# element by element that keeps nothing; the mean or sum of its squares; a loss over classes that
+# alone holds the result.
+REDUCES, CLASSES, ELEMENTS, SQUARES, CLASSES_ALONE = 1, 2, 3, 4, 5
 # Callers that are looked at: libraries that train for a program are some calls deep.
 _MOST_FRAMES = 200
 _OF_CLASSES = {"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"}
@@ -53,7 +54,10 @@ def facts() -> tuple[int, int, int, int]:
             if "backward" in part.names:
                 called = frames[place - 1] if place else None
                 gradients = _gradients(part, frames[place + 1 :])
-                return gradients, *_outputs(part, called), _loss(part, frames[:place])
+                loss = _loss(part, frames[:place])
+                if loss == CLASSES and _is_module_call(called) and part.goes_into_loss():
+                    loss = CLASSES_ALONE
+                return gradients, *_outputs(part, called), loss
     return UNKNOWN, UNKNOWN, 0, UNKNOWN
 
 
@@ -186,6 +190,19 @@ class _Part:
                 return UNKNOWN
         return UNKNOWN
 
+    def goes_into_loss(self) -> bool:
+        """Whether the result of the call under way is an argument of a loss over classes, and of
+        no variable."""
+        steps = [c for c in self.code if c.opname not in _BESIDE_CALLS]
+        before = [c for c in steps if c.offset < self.at]
+        around = list(itertools.takewhile(_loads_or_calls, reversed(before)))
+        names = {c.argval for c in around if isinstance(c.argval, str)}
+        names.update(type(value).__name__ for value in values(self.frame, names))
+        behind = (c for c in steps if c.offset > self.at and not c.opname.startswith("LOAD"))
+        taken = next(behind, None)
+        in_call = taken is not None and taken.opname in _CALLS
+        return in_call and not _OF_CLASSES.isdisjoint(names)
+
     def returns_nothing(self) -> bool:
         pairs = zip(self.code, self.code[1:])
         return all(b.opname != "RETURN_VALUE" or a.opname in _CONSTANTS for a, b in pairs)
@@ -202,6 +219,10 @@ def _simple(step):
     if len(opnames) < 2:
         return [step]
     return [step._replace(opname=o, argval=a) for o, a in zip(opnames, step.argval)]
+
+
+def _loads_or_calls(step):
+    return step.opname.startswith("LOAD") or step.opname in (*_CALLS, "PUSH_NULL")
 
 
 def _is_jump(step):

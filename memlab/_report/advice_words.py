@@ -36,6 +36,13 @@ def _gradients_late(item):
         else "zero_grad() frees the gradients only after the next forward pass, so that it "
         "takes other memory, which stays reserved."
     )
+    if item["lightning"]:
+        return (
+            "Lightning's zero_grad() comes after the forward pass",
+            there,
+            "in the LightningModule def optimizer_step(self, *a): "
+            "super().optimizer_step(*a); a[2].zero_grad()",
+        )
     return (
         "zero_grad() comes after the forward pass",
         there,
@@ -256,7 +263,8 @@ def _optimizer_temporaries(item):
     return (
         "The optimizer allocates temporaries for all parameters at once",
         f"{there}. {instead}",
-        ("fused=True, or " if fused else "") + "foreach=False, for the optimizer",
+        f"{item['optimizer'] or 'OPTIMIZER'}(parameters, {item['conf']})"
+        + (", or foreach=False" if fused else ""),
     )
 
 

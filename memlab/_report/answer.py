@@ -39,10 +39,10 @@ class Answer(dict[str, "Any"]):
         """The words, to be rendered."""
         return list(self._sections(self))
 
-    def text(self, sections: list[list[Part]]) -> str:
-        """SECTIONS, of sections(), as text."""
+    def text(self, sections: list[list[Part]], columns: int = 0) -> str:
+        """SECTIONS, of sections(), as text, in lines of COLUMNS, a terminal's; 0: of its own."""
         text = joined(self.notes, sections).removesuffix("\n")
-        return terminal.fit(text, self._columns, whole=True)
+        return terminal.fit(text, columns or self._columns, whole=True)
 
     def __str__(self) -> str:
         return self.text(self.sections())

@@ -30,8 +30,6 @@ _SMALL = 20
 _OTHERS = 2
 # A forward without a graph that makes so many is known to be an evaluation (stages.h).
 _RUN_BLOCKS = 4
-# Findings of how much of the GPU is free.
-_OF_ROOM = {"tight", "fits"}
 _NOT_KNOWN = ("unknown", "before recording")
 
 _size = wording.size
@@ -47,19 +45,17 @@ class Device:
         self.source = recording.source
         self.verdict: Verdict = _verdict.of_device(recording, device, start)
         self.answer: Peak = recording.peak(device)
-        self.workspaces = _verdict.workspaces(recording.growth(device))
         self.modules = functools.cache(functools.partial(modules.rows, recording, device))
 
     @property
     def failed(self) -> bool:
         """Whether the device ran out of memory."""
-        return any(item["kind"] == "out_of_memory" for item in self.verdict["findings"])
+        return any(item["kind"] in _verdict.FAILED for item in self.verdict["findings"])
 
     @property
     def grows(self) -> bool:
         """Whether memory grows by step."""
-        grows = any(item["kind"] == "grows" for item in self.verdict["findings"])
-        return grows or self.workspaces != ""
+        return any(item["kind"] in _verdict.GROWS for item in self.verdict["findings"])
 
     @property
     def too_long(self) -> bool:
@@ -159,13 +155,8 @@ def _unguarded(device):
         )
 
 
-def _judged(device, changes, failure):
-    kinds = {finding["kind"] for finding in device.verdict["findings"]}
-    if failure:
-        kinds -= _OF_ROOM
-    sentences = [*failure, *_verdict.sentences(device.verdict, kinds)]
-    if device.workspaces:
-        sentences.insert(device.failed, device.workspaces)
+def _judged(device, changes):
+    sentences = _verdict.sentences(device.verdict)
     if sentences:
         yield Heading("Verdict: ", sentences[0])
         yield from map(Said, sentences[1:])
@@ -198,12 +189,6 @@ def _broken(line):
     return terminal.fit(line, COLUMNS).split("\n")
 
 
-def _is_alone(rank):
-    """Whether the process RANK is known and of no group (ml_rank_word() in the core)."""
-    placed = rank["world_size"] is not None or rank["local_rank"] is not None
-    return bool(rank["pid"]) and not placed
-
-
 def _of_ranks(recording):
     """Sentences about ranks of a RECORDING whose memory is incomplete."""
     ranks = recording.ranks()
@@ -212,7 +197,7 @@ def _of_ranks(recording):
 
     def those(state):
         found = [r for r in ranks if r["state"] == state and r["rank"] is not None]
-        alone = [r["rank"] for r in found if _is_alone(r)]
+        alone = [r["rank"] for r in found if r["called"] == "process"]
         return sorted({r["rank"] for r in found} - set(alone)), sorted(alone)
 
     for words, (found, alone) in (
@@ -226,7 +211,7 @@ def _of_ranks(recording):
             yield f"{words}: {', '.join(who)}"
 
 
-def _parts(told, others, last, rows, changes, said, failure):
+def _parts(told, others, last, rows, changes, said):
     peak = told.verdict["peak"]
     parts: list[Part] = [
         Heading("Peak on ", told.name, f": {_amounts(told, peak)}", level=1)
@@ -239,7 +224,7 @@ def _parts(told, others, last, rows, changes, said, failure):
         parts.append(Said(f"and {wording.plural(len(others) - _OTHERS, 'more device')}"))
     parts += map(Said, said)
     parts += _consists(told, rows)
-    parts += _judged(told, changes, failure)
+    parts += _judged(told, changes)
     if last:
         parts.append(Listing(["", *last]))
     return parts
@@ -280,20 +265,18 @@ def parts(
     notes: Sequence[str] = (),
     last: Callable[[bool], Sequence[str]] = lambda explain: (),
     start: str | None = None,
-    failure: Sequence[str] = (),
 ) -> Screen:
     """The first screen of DEVICES, indexes, with the lines LAST(EXPLAIN) at its end; EXPLAIN:
     changes are still to be tried, by `memlab explain`.  It shows the device that ran out of
     memory, else that with the highest peak.  NOTES come
-    first.  start: the folder to which paths are relative; None: the current one.  failure:
-    sentences that begin the verdict, in place of how much was free.
+    first.  start: the folder to which paths are relative; None: the current one.
     """
     told, *others = _by_urgency(recording, devices, start)
     others = [each for each in others if any(each.urgency)]
     said = [*_of_ranks(recording)]
     end = last(told.too_long)
     for rows, changes in _layouts(told):
-        made = _parts(told, others, end, rows, changes, said, failure)
+        made = _parts(told, others, end, rows, changes, said)
         if len(text([*notes], made).splitlines()) <= LINES:
             break
     return Screen(made)

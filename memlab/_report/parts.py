@@ -346,7 +346,7 @@ _STEPS = {
 
 
 def _growth(growth, choice):
-    growing, streams = growth["lines"], _verdict.workspaces(growth)
+    growing, streams = growth["lines"], growth["workspaces"]
     if not growing and not streams:
         return
     shown = growing[: choice.lines]
@@ -367,7 +367,7 @@ def _growth(growth, choice):
     if growing[len(shown) :]:
         yield Said(f"... and {wording.plural(len(growing) - len(shown), 'more line')}")
     if streams:
-        yield Said(streams)
+        yield Said(streams["text"])
 
 
 def _stacks(answer, choice):

@@ -14,8 +14,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from memlab._answers import ExplainedDevice, Growth, Verdict
+    from memlab._answers import ExplainedDevice, Verdict
     from memlab._core import Recording
+
+# The findings that memory ran out.
+FAILED = ("out_of_memory", "no_room_outside_torch")
+# The findings that memory grows by step.
+GROWS = ("grows", "workspaces_grow")
 
 
 def of_device(recording: Recording, device: int, start: str | None = None) -> Verdict:
@@ -53,19 +58,6 @@ def stage(item) -> str:
 def held(growing) -> str:
     """The holder of memory that grows; "" if unknown."""
     return f"held by {wording.escape(growing['holder'])}" if growing["holder"] else ""
-
-
-def workspaces(growth: Growth) -> str:
-    """That streams leave cuBLAS's workspaces, and what to do; "" where they do not."""
-    streams = growth["workspaces"]
-    if streams is None:
-        return ""
-    return (
-        f"cuBLAS's workspaces grow by {wording.size(streams['bytes_per_step'])} a step since "
-        f"step {streams['since_step']}: torch keeps them for each stream, {streams['streams']} "
-        "so far. Make the streams once and reuse them, or call "
-        "torch._C._cuda_clearCublasWorkspaces() every few steps."
-    )
 
 
 def sentences(

@@ -26,7 +26,7 @@ from memlab._native.importing import when_imported
 from memlab._record import oom
 from memlab._report import peaks
 from memlab._run import commands as _commands
-from memlab._run import results
+from memlab._run import outside, results
 from memlab._text import terminal
 
 # multiprocessing runs this at a process's end, after everything with a priority.
@@ -299,6 +299,8 @@ def _record(family):
 
     def end():
         try:
+            # multiprocessing ends the process while it handles the program's error.
+            outside.note(sys.exc_info()[1] or getattr(sys, "last_value", None))
             if known_rank() is None and not peaks.devices(snapshot.stop().data()):
                 return  # the run drops its file
             _, written = results.write_results(snapshot, names, watch)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 
+from memlab import _core
 from memlab._text import wording
 
 TYPE_CHECKING = False
@@ -60,12 +61,22 @@ def sentences(error: BaseException | None) -> list[str]:
     """What ran out, with what is known of the GPU now, then what to do; empty if ERROR is no
     out of memory outside torch's allocator.  The tensors that it ended with are alive."""
     match = _found(error)
-    if match is None:
-        return []
+    return [] if match is None else _said(match, _fullest())
+
+
+def note(error: BaseException | None) -> None:
+    """Has this process's recordings say what sentences() does."""
+    match = _found(error)
+    if match is not None and _core.noting():
+        device = _fullest()
+        number, free, total, *_ = device or (-1, 0, 0)
+        _core.note_no_room(number, " ".join(_said(match, device)), free, total)
+
+
+def _said(match, device):
     library = (match["library"] or "").upper()
     name = _LIBRARIES.get(library, "CUDA")
     said = f"Out of memory outside torch's allocator: {name} found no room"
-    device = _fullest()
     if device is None:
         return [f"{said}.", "Free memory of other processes, which nvidia-smi names."]
     number, free, total, reserved, allocated = device

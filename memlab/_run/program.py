@@ -209,6 +209,7 @@ def _execute(options, compiled):
         status, interrupted = 130, True
     except BaseException as error:
         _show(error)
+        outside.note(error)
         _name_the_phantom(error)
         _say_the_cause(error)
         status = 1

@@ -97,9 +97,8 @@ class Telling:
         devices = peaks.devices(recording)
         if devices:
             parts = first_screen.parts(
-                recording, devices, notes=notes, last=last, start=outputs.start,
-                failure=outside.sentences(getattr(sys, "last_value", None)),
-            )  # fmt: skip
+                recording, devices, notes=notes, last=last, start=outputs.start
+            )
             text = first_screen.text(notes, parts)
         else:
             lines = [*notes, report.NOTHING, *_hint(recording), *last(False)]

@@ -90,10 +90,10 @@ def show(text: str, stream) -> OSError | None:
 
 def fitted(text: str, stream) -> str:
     """TEXT in lines of STREAM's width, if that is a terminal."""
-    return fit(text, _columns(stream))
+    return fit(text, columns(stream))
 
 
-def _columns(stream) -> int:
+def columns(stream) -> int:
     """STREAM's width in columns; 0: no terminal, or unknown."""
     try:
         if not stream.isatty():

@@ -256,6 +256,26 @@ def test_ranks_alike(tmp_path):
     assert "All ranks peak at 1.00 MiB, and with the same memory." in str(answer)
 
 
+def test_processes_of_no_group_are_no_ranks(tmp_path):
+    """Their numbers are those of their files."""
+    sizes = {0: [MIB, 512], 1: [512], 2: [512]}
+    paths = write(
+        tmp_path, **{f"rank{i}": snapshot(i, sizes=s, local_rank=-1) for i, s in sizes.items()}
+    )
+    answer = merge.ranks(merge.merge(paths))
+    assert {row["called"] for row in answer["ranks"]} == {"process"}
+    text = str(answer)
+    assert text.startswith("Processes by peak: 3\n") and "rank" not in text
+    assert "process 0 peaks at 1.00 MiB, 1.00 MiB more than process 1" in text
+    text = str(merge.ranks(merge.merge(paths[1:])))
+    assert "All processes peak at 512 B, and with the same memory." in text
+    # One rank beside them, and all are called ranks together.
+    paths += write(tmp_path, rank3=snapshot(3, sizes=[512], world_size=4))
+    answer = merge.ranks(merge.merge(paths))
+    assert str(answer).startswith("Ranks by peak: 4\n")
+    assert "process 2" in str(answer) and "rank 3" in str(answer)
+
+
 def test_three_ranks_of_which_two_are_alike(tmp_path):
     sizes = {"a": [MIB, 512], "b": [MIB, 512], "c": [512]}
     paths = write(

@@ -131,11 +131,12 @@ def test_is_named(told, name):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(
-    ("name", "conf"), [("foreach_temporaries", "fused=True"), ("foreach_unfused", "foreach=False")]
+    ("name", "called", "conf"),
+    [("foreach_temporaries", "Adam", "fused=True"), ("foreach_unfused", "RMSprop", "foreach=False")],
 )
-def test_an_optimizer_is_given_what_its_class_has(told, name, conf):
+def test_an_optimizer_is_given_what_its_class_has(told, name, called, conf):
     _, item = find(name, told[name]["explained"])
-    assert item["conf"] == conf
+    assert (item["optimizer"], item["conf"]) == (called, conf)
 
 
 @pytest.mark.cuda

@@ -15,6 +15,7 @@ import pytest
 from cuda_here import KEEPS_WORKSPACES, torch_since
 
 import memlab
+from memlab._cli import main
 from memlab._files import load
 from memlab._run import growing
 
@@ -199,12 +200,10 @@ print(json.dumps([growth["steps"], line["steps"], line["blocks"], line["bytes"]]
 @pytest.mark.parametrize("rows", [8192, 7680])
 def test_what_an_inference_keeps_has_no_workspace(phantom_run, rows):
     """That of 32 MiB, and cuBLASLt's of 1 MiB, come by the stack that marks the calls: once, or
-    from 2.15 on for each call.  Then the first output of 32 MiB is taken for the one that earlier
-    versions keep: an inference has no node that tells.  What follows the last call's beginning
-    is of no step."""
+    from 2.15 on for each call, so that no output is taken for the one that earlier versions keep.
+    What follows the last call's beginning is of no step."""
     done = phantom_run(OUTPUTS, rows, env={"MEMLAB_PHANTOM_GPU": "h100"})
-    calls = 6 if torch_since(2, 15) and rows == 8192 else 7
-    assert json.loads(done.stdout) == [calls, calls, calls, calls * 4096 * rows]
+    assert json.loads(done.stdout) == [7, 7, 7, 7 * 4096 * rows]
 
 
 ONE_CALL = """
@@ -255,27 +254,36 @@ for i in range(10):
         optimizer.step()
         optimizer.zero_grad()
 recording = snapshot.stop().data()
-print(json.dumps([recording.growth(0), report.text(recording)]))
+snapshot.save(sys.argv[2])
+found = recording.verdict(0)["findings"]
+print(json.dumps([recording.growth(0), report.text(recording), found]))
 """
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("new", [10, 3, 0])
-def test_a_stream_a_step_leaves_workspaces(phantom_run, new):
+def test_a_stream_a_step_leaves_workspaces(phantom_run, tmp_path, capsys, new):
     """Of the forward's and of the backward's thread; a line of the program leaves nothing.
     Where the streams are made at the beginning nothing grows."""
-    done = phantom_run(STREAMS, new, env={"MEMLAB_PHANTOM_GPU": "h100", **KEEPS_WORKSPACES})
-    growth, text = json.loads(done.stdout)
+    file = str(tmp_path / "streams.pickle")
+    env = {"MEMLAB_PHANTOM_GPU": "h100", **KEEPS_WORKSPACES}
+    growth, text, found = json.loads(phantom_run(STREAMS, new, file, env=env).stdout)
     assert growth["lines"] == []
+    found = [finding for finding in found if finding["kind"] == "workspaces_grow"]
+    leaks = main.main(["report", file, "--fail-on", "leak"])
     if new < 10:
         assert growth["workspaces"] is None and "workspaces grow" not in text
+        assert found == [] and leaks == 0
         return
+    assert leaks == 3 and "memlab: cuda:0: cuBLAS's workspaces grow" in capsys.readouterr().err
     # 32 MiB of each thread, and, up to 2.14, 1 MiB that the forward's keeps for the bias.
     blocks, mib = (2, 64) if torch_since(2, 15) else (3, 65)
     assert growth["workspaces"] == {
         "streams": 10, "bytes_per_step": mib << 20, "bytes": 10 * mib << 20,
-        "blocks": 10 * blocks, "since_step": 0, "steps": 10,
+        "blocks": 10 * blocks, "since_step": 0, "steps": 10, "text": found[0]["text"],
     }
+    assert (found[0]["bytes"], found[0]["of_bytes"]) == (mib << 20, 10 * mib << 20)
+    assert (found[0]["since_step"], found[0]["steps"]) == (0, 10)
     # On the first screen, too.
     text = " ".join(text.split())
     assert text.count(f"cuBLAS's workspaces grow by {mib}.0 MiB a step since step 0: torch") == 2

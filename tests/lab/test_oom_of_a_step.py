@@ -40,8 +40,9 @@ class Net(nn.Module):
         return x
 
 model = Net().cuda()
-kind = torch.optim.SGD if change == "sgd" else torch.optim.AdamW
-optimizer = kind(model.parameters(), fused=change == "fused" or None)
+kind = torch.optim.SGD if "sgd" in change else torch.optim.AdamW
+decay = 0.1 if "decay" in change else 0
+optimizer = kind(model.parameters(), weight_decay=decay, fused="fused" in change or None)
 with memlab.MemorySnapshot() as snapshot:
     try:
         for _ in range(3):
@@ -55,7 +56,8 @@ verdict = snapshot.data().verdict(0, trials=True)
 told = [item["kind"] for item in verdict["changes"]]
 stage = verdict["findings"][0].get("stage")
 remedies = verdict["make_fit"]["remedies"] if failed else []
-print(json.dumps([failed, stage, told, [item["kind"] for item in remedies if item["fits"]]]))
+fitting = {item["kind"]: item["text"] for item in remedies if item["fits"]}
+print(json.dumps([failed, stage, told, fitting]))
 """
 
 
@@ -80,3 +82,16 @@ def test_only_what_helps_the_step_is_named(batch, told, mends, phantom_run):
     assert "optimizer_sgd" in fitting and "checkpoint" not in fitting
     assert run("checkpoint")[0]
     assert not run(mends)[0]
+
+
+@pytest.mark.cuda
+def test_sgd_is_named_with_what_makes_no_temporaries(phantom_run):
+    """With weight decay it makes a temporary of each parameter, unless it is fused."""
+
+    def run(change, memory):
+        done = phantom_run(PROGRAM, 512, memory << 20, change, env=KEEPS_WORKSPACES)
+        return json.loads(done.stdout)
+
+    assert "fused=True" in run("none", 1200)[3]["optimizer_sgd"]
+    assert run("sgd and decay", 800)[0]
+    assert not run("fused sgd and decay", 800)[0]

@@ -183,8 +183,25 @@ def test_driver_placement_has_a_column_where_it_decides(tmp_path):
     file = tmp_path / "run.pickle"
     file.write_bytes(pickle.dumps(run(*GROWING), protocol=4))
     answer = memlab.tune(file)
+    assert answer["devices"][0]["start_cached_bytes"] == 0
+    assert "cached when the recording began" not in str(answer)
     answer["devices"][0]["base"]["reserved_peak_range_bytes"] = [110 * MIB, 130 * MIB]
     assert "by driver placement" in str(answer) and "(110 MiB to 130 MiB)" in str(answer)
+
+
+def test_a_cache_from_before_the_recording_is_told(tmp_path):
+    """140 MiB that were cached, then blocks of 20, 40 and 60 MiB, one at a time."""
+    late = [("alloc", "old", 140), ("free", "old")]
+    snapshot = run(*late, *GROWING)
+    traces = snapshot["device_traces"][0]
+    del traces[: next(i for i, e in enumerate(traces) if e["action"] == "free_completed") + 1]
+    file = tmp_path / "run.pickle"
+    file.write_bytes(pickle.dumps(snapshot, protocol=4))
+    (device,) = memlab.tune(file)["devices"]
+    assert device["start_cached_bytes"] == 140 * MIB
+    assert device["base"]["reserved_peak_bytes"] < 140 * MIB
+    said = " ".join(str(memlab.tune(file)).split())
+    assert "All replays begin without the 140 MiB that were cached when the recording" in said
 
 
 def test_the_command_where_nothing_helps(tmp_path, capsys):

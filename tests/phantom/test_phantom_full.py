@@ -8,6 +8,8 @@ import sys
 import pytest
 from on_phantom import installed, needs_torch
 
+import memlab
+from memlab._cli import main
 from memlab._run import outside
 
 # All but 28 MiB of the GPU is taken before cuBLAS wants its 66 MiB.  Its workspace, which torch
@@ -27,8 +29,12 @@ _PLACE = "memlab: out of memory outside torch's allocator: cuBLAS found no room.
 
 def end(folder, then, *words):
     """What a program that fills the GPU, THEN does that, said behind its traceback."""
-    script = folder / "script.py"
-    script.write_text(_FILLS.format(then=then))
+    (folder / "script.py").write_text(_FILLS.format(then=then))
+    return ended(folder, *words)
+
+
+def ended(folder, *words):
+    """What script.py in FOLDER said behind its traceback."""
     done = subprocess.run(
         [sys.executable, "-m", *words, "script.py"],
         env={**os.environ, "PYTHONPATH": installed(folder), **_ENVIRONMENT},
@@ -46,6 +52,41 @@ def test_the_verdict_is_that_a_library_found_no_room(tmp_path):
     assert verdict.startswith("Out of memory outside torch's allocator: cuBLAS found no room.")
     assert "of cuda:0's 8.00 GiB, and 28.0 MiB were free. The batch must be smaller" in verdict
     assert "all that torch reserved is in use" in verdict and "Tight" not in said
+    told_later(tmp_path / "out", verdict)
+
+
+def told_later(folder, verdict):
+    """The recording alone has the sentences that VERDICT begins with, for a gate too."""
+    recording = memlab.open(folder / "rank0.mlab")
+    first = recording.verdict(0)["findings"][0]
+    assert first["kind"] == "no_room_outside_torch"
+    assert (first["bytes"], first["of_bytes"]) == (28 << 20, 8 << 30)
+    assert verdict.startswith(first["text"]) and "smaller" in first["text"]
+    assert main.main(["report", str(folder), "--fail-on", "oom"]) == 3
+
+
+_CHILD = """
+import multiprocessing, sys
+
+def fill():
+    exec(open("fills.py").read())
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=fill)
+    child.start()
+    child.join()
+    sys.exit(child.exitcode)
+"""
+
+
+@needs_torch
+def test_a_child_of_multiprocessing_is_told(tmp_path):
+    (tmp_path / "fills.py").write_text(_FILLS.format(then=""))
+    (tmp_path / "script.py").write_text(_CHILD)
+    said = ended(tmp_path, "memlab", "run", "--phantom", "--out", "out")
+    verdict = said.partition("Verdict: ")[2]
+    assert verdict.startswith("Out of memory outside torch's allocator: cuBLAS found no room.")
+    told_later(tmp_path / "out", verdict)
 
 
 @needs_torch

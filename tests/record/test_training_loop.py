@@ -9,6 +9,7 @@ from memlab._record import training_loop  # noqa: E402
 
 NO, YES, UNKNOWN = training_loop.NO, training_loop.YES, training_loop.UNKNOWN
 REDUCES, CLASSES = training_loop.REDUCES, training_loop.CLASSES
+CLASSES_ALONE = training_loop.CLASSES_ALONE
 ELEMENTS, SQUARES = training_loop.ELEMENTS, training_loop.SQUARES
 
 
@@ -118,6 +119,21 @@ def returned():
     return kept
 
 
+def alone():
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(x).view(-1, 2), y)
+        loss.backward()
+
+
+def beside_a_list():
+    outputs = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        outputs.append(net(x))
+        torch.nn.functional.cross_entropy(outputs[-1], y).backward()
+
+
 def in_a_library():
     def compute(model):
         out = model(x)
@@ -141,6 +157,8 @@ def in_a_library():
         (set_to_zero, UNKNOWN, NO, REDUCES),
         (in_a_function, NO, NO, REDUCES),
         (returned, NO, UNKNOWN, REDUCES),
+        (alone, NO, NO, CLASSES_ALONE),
+        (beside_a_list, NO, NO, CLASSES),
         (in_a_library, NO, UNKNOWN, UNKNOWN),
     ],
 )

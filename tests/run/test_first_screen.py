@@ -72,6 +72,11 @@ def test_a_peak_in_an_evaluation(run, tmp_path):
     assert found["peak"]["stage"] == above["stage"] == "evaluation"
     assert above["bytes"] + above["of_bytes"] == found["peak"]["allocated_bytes"]
     assert above["bytes"] >= 4 * 64 * MIB
+    # The change is one of the loop, not of the model's line at the peak.
+    lines = (tmp_path / "program.py").read_text().splitlines()
+    [loop] = [i for i, line in enumerate(lines, 1) if "looks(torch.ones(65536" in line]
+    [change] = [item for item in found["changes"] if item["kind"] == "evaluation_batch"]
+    assert change["code"].startswith(f"program.py:{loop}: DataLoader(..., batch_size=B // ")
 
 
 @pytest.mark.parametrize("sizes", ["the same", "others"])

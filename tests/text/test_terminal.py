@@ -126,6 +126,15 @@ def test_the_report_fits_the_terminal(recorded, width):
     assert in_a_terminal(200, "report", "--full", recorded, env=environment) == shown
 
 
+@pytest.mark.parametrize("command", ["explain", "tune"])
+def test_a_wide_terminal_is_used(recorded, command):
+    """Without colour as with it; elsewhere such answers keep to 80 columns."""
+    plain = in_a_terminal(140, command, recorded, env={"NO_COLOR": "1"})
+    narrow = in_a_terminal(80, command, recorded, env={"NO_COLOR": "1"})
+    assert 80 < max(map(len, plain.splitlines())) <= 140
+    assert len(narrow.splitlines()) > len(plain.splitlines())
+
+
 @pytest.mark.parametrize("length", [60, 61])
 def test_a_long_line_of_the_program_is_cut_and_says_so(recorded, length):
     snapshot = pickle.loads(recorded.read_bytes())

@@ -137,7 +137,10 @@ typedef struct ml_annotation {
      * returned before and does, and enum ml_loop_loss: what follows. */ \
     XX(LOOP, 12, "loop") \
     /* The program and its arguments, as a shell takes them. */ \
-    XX(PROGRAM, 13, "program")
+    XX(PROGRAM, 13, "program") \
+    /* Memory outside torch's allocator ran out, which ended the program: free on the device; \
+     * total.  The name says it in sentences. */ \
+    XX(NO_ROOM, 14, "no_room")
 
 enum ml_loop_fact {
     ML_LOOP_UNKNOWN = 0,
@@ -151,7 +154,10 @@ enum ml_loop_loss {
     ML_LOSS_REDUCES = 1,  /* its mean or sum */
     ML_LOSS_CLASSES = 2,  /* a loss over classes, which keeps as much as the result */
     ML_LOSS_ELEMENTS = 3, /* a loss element by element, which keeps nothing */
-    ML_LOSS_SQUARES = 4   /* the mean or sum of its squares */
+    ML_LOSS_SQUARES = 4,  /* the mean or sum of its squares */
+    /* A loss over classes that the result goes into, held by nothing else: gone before the
+     * backward pass. */
+    ML_LOSS_CLASSES_ALONE = 5
 };
 
 enum ml_note_kind {

@@ -4,6 +4,7 @@
 
 #include "core/base/base.h"
 #include "core/recording/code_names.h"
+#include "core/show/text/verdict_text.h"
 #include "dicts/dict_values.h"
 
 PyObject *
@@ -89,6 +90,14 @@ line_dict(const ml_analysis *analysis, const ml_growing *growing)
 }
 
 static PyObject *
+streams_text(const ml_growing_streams *growing)
+{
+    ml_buffer out = {0};
+    ml_verdict_streams(&out, growing);
+    return text_of(&out);
+}
+
+static PyObject *
 streams_dict(const ml_growing_streams *growing)
 {
     if (growing->streams == 0) {
@@ -96,7 +105,8 @@ streams_dict(const ml_growing_streams *growing)
     }
     PyObject *dict = PyDict_New();
     if (dict != NULL &&
-        (ml_py_set(dict, "streams", number(growing->streams)) < 0 ||
+        (ml_py_set(dict, "text", streams_text(growing)) < 0 ||
+         ml_py_set(dict, "streams", number(growing->streams)) < 0 ||
          ml_py_set(dict, "bytes_per_step", number(growing->per_step)) < 0 ||
          ml_py_set(dict, "bytes", number(growing->bytes)) < 0 ||
          ml_py_set(dict, "blocks", number(growing->blocks)) < 0 ||

@@ -55,6 +55,7 @@ rank_dict(const ml_recording *recording, const ml_rank *rank)
     PyObject *dict = PyDict_New();
     if (dict == NULL ||
         ml_py_set(dict, "rank", maybe(rank->rank >= 0, rank->rank)) < 0 ||
+        ml_py_set(dict, "called", PyUnicode_FromString(ml_rank_word(rank))) < 0 ||
         ml_py_set(dict, "local_rank", maybe(rank->local_rank >= 0, rank->local_rank)) <
             0 ||
         ml_py_set(dict, "world_size", maybe(rank->world_size > 0, rank->world_size)) <

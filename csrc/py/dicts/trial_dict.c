@@ -285,6 +285,7 @@ tune_dict(int device, const ml_tune *tune)
         ml_py_set(dict, "memory_bytes", bytes_or_none(ml_whatif_memory(whatif))) < 0 ||
         ml_py_set(dict, "base",
                   tuned_dict(NULL, &base->result, base->low, base->high)) < 0 ||
+        ml_py_set(dict, "start_cached_bytes", number(tune->start_cached)) < 0 ||
         ml_py_set(dict, "best",
                   tune->helps ? choice_dict(&tune->best) : Py_NewRef(Py_None)) < 0 ||
         ml_py_set(dict, "fits", PyBool_FromLong(tune->fits)) < 0 ||

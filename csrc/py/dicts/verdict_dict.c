@@ -37,6 +37,9 @@ finding_dict(const ml_verdict_words *words, size_t index)
     const ml_recording *recording = words->recording;
     const ml_run_verdict *verdict = words->verdict;
     const ml_finding *finding = &verdict->findings[index];
+    const ml_growing_streams *streams = &verdict->growth->workspaces;
+    const ml_growing of_streams = {.since = streams->since, .steps = streams->steps};
+    bool is_of_streams = finding->kind == ML_FINDING_WORKSPACES_GROW;
     const char *stage =
         finding->stage < ML_STAGE_COUNT ? ml_stage_text(finding->stage) : "";
     PyObject *dict = PyDict_New();
@@ -49,7 +52,8 @@ finding_dict(const ml_verdict_words *words, size_t index)
          ml_py_set(dict, "of_bytes", number(finding->of)) < 0 ||
          set_setting(dict, finding->kind == ML_FINDING_CACHE_HELD ? &verdict->blamed
                                                                   : &none) < 0 ||
-         ml_py_set_growing(dict, recording, finding->growing) < 0 ||
+         ml_py_set_growing(dict, recording,
+                           is_of_streams ? &of_streams : finding->growing) < 0 ||
          ml_py_set_cause(dict, recording, &finding->cause) < 0)) {
         Py_CLEAR(dict);
     }

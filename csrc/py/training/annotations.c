@@ -136,6 +136,31 @@ ml_py_note_holder(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
+const char ml_py_note_no_room_doc[] =
+    "note_no_room($module, device, said, free, total, /)\n--\n\n"
+    "Notes that memory outside torch's allocator ran out, in the words said.\n\n"
+    "device: of a GPU; -1: it is not known. Raises TypeError, OverflowError.";
+
+PyObject *
+ml_py_note_no_room(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    const char *said;
+    Py_ssize_t length;
+    unsigned long long free, total;
+    int device;
+    if (!PyArg_ParseTuple(args, "is#KK:note_no_room", &device, &said, &length, &free,
+                          &total)) {
+        return NULL;
+    }
+    const ml_source *of = ml_recorder_source("cuda");
+    if (of != NULL) {
+        ml_note note = {
+            .kind = ML_NOTE_NO_ROOM, .device = device, .values = {free, total}};
+        ml_recorder_note(of, &note, said, (size_t)length);
+    }
+    Py_RETURN_NONE;
+}
+
 const char ml_py_note_before_oom_doc[] =
     "note_before_oom($module, kind, name, *values)\n--\n\n"
     "Notes what no event tells, as memory runs out.\n\n"

@@ -16,6 +16,8 @@ extern const char ml_py_mark_doc[];
 PyObject *ml_py_mark(PyObject *module, PyObject *name);
 extern const char ml_py_note_before_oom_doc[];
 PyObject *ml_py_note_before_oom(PyObject *module, PyObject *args);
+extern const char ml_py_note_no_room_doc[];
+PyObject *ml_py_note_no_room(PyObject *module, PyObject *args);
 extern const char ml_py_note_holder_doc[];
 PyObject *ml_py_note_holder(PyObject *module, PyObject *args);
 extern const char ml_py_note_step_doc[];

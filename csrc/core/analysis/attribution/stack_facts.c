@@ -215,6 +215,9 @@ extend(const ml_code_names *names, uint16_t file, ml_stack stack,
     if ((file & FILE_OPTIMIZER) && (is(name, "wrapper") || is(name, "step"))) {
         fact.scope = ML_SCOPE_OPTIMIZER;
     }
+    else if (caller->step && own.place <= ML_PLACE_PACKAGE) {
+        fact.scope = ML_SCOPE_NONE;
+    }
     if (file & FILE_COMMUNICATION) {
         fact.communication = true;
     }
@@ -227,6 +230,7 @@ extend(const ml_code_names *names, uint16_t file, ml_stack stack,
     }
     if (own.place < ML_PLACE_NATIVE) {
         fact.module_call = (file & FILE_MODULE) != 0;
+        fact.step = (file & FILE_OPTIMIZER) && is(name, "step");
     }
     return fact;
 }

@@ -47,6 +47,9 @@ typedef struct ml_stack_fact {
     bool seed;        /* of these frames: backward() makes its first gradient */
     bool function;    /* of these frames: in the forward of a torch.autograd.Function */
     bool module_call; /* the innermost Python frame is torch's call of an nn.Module */
+    /* It is the step of an optimizer of torch's, which calls no other code than torch's but a
+     * closure: a forward and a backward pass, as of Lightning. */
+    bool step;
     /* of these frames: in torch.distributed, outside any module in it, and more than an
      * operator on a DTensor */
     bool communication;

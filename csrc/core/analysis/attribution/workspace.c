@@ -321,6 +321,17 @@ ml_workspaces_follow_result(const ml_workspaces *of, const ml_lifetime *life)
     return before != 0 && is_result(of, before - 1, &made, life);
 }
 
+/* Whether a product that made a block of SIZE and freed it at once shows that torch keeps none.
+ * Before torch 2.15, whose snapshots have another key, cuBLASLt's is kept: a block of its size is
+ * something else. */
+static bool
+tells_products(const ml_workspaces *of, uint64_t size)
+{
+    return ml_workspace_has_size(size) ||
+           (size == ML_WORKSPACE_LIGHT &&
+            (of->recording->keys & ML_KEY_INTERNAL_METADATA) != 0);
+}
+
 /* Whether torch makes a workspace of cuBLAS's for each product, and so keeps none.  Without PASSES
  * no nodes tell products. */
 static bool
@@ -330,7 +341,7 @@ makes_for_products(const ml_workspaces *of, bool passes)
     for (size_t i = lifetimes->earlier_count; i < lifetimes->count; i++) {
         const ml_lifetime *life = &lifetimes->rows[i];
         ml_event made;
-        if (is_gone_at_once(of, life, &made) && ml_workspace_has_size(made.size) &&
+        if (is_gone_at_once(of, life, &made) && tells_products(of, made.size) &&
             (!passes || is_in_product(of, &made)) &&
             ml_workspaces_follow_result(of, life)) {
             return true;

@@ -153,15 +153,7 @@ find_start_cached(ml_advice_case *it)
     if (error < 0 || with.peak.reserved <= it->before.peak.reserved) {
         return error;
     }
-    uint64_t reserved = 0;
-    uint64_t used = 0;
-    for (size_t i = 0; i < workload->segment_count; i++) {
-        reserved += workload->segments[i].total;
-    }
-    for (size_t i = 0; i < workload->before_count; i++) {
-        used += workload->demands[i].block_bytes;
-    }
-    it->start_cached = reserved > used ? reserved - used : 0;
+    it->start_cached = ml_workload_start_cached(workload);
     return 0;
 }
 

@@ -71,6 +71,21 @@ find_parts(const ml_advice_case *it, const event_sums *at)
     return parts > 1 ? parts : 0;
 }
 
+/* Frame id of the line that runs the model at EVENT, in the evaluation's loop; without a
+ * module, of EVENT's own line. */
+static uint32_t
+loop_of(const ml_advice_case *it, size_t event)
+{
+    const ml_stack *stacks = it->recording->stacks;
+    uint32_t around = 0;
+    for (uint32_t stack = ml_events_stack(&it->trace->events, event); stack != 0;
+         stack = stacks[stack].parent) {
+        around = stacks[stack].module != 0 ? stacks[stack].parent : around;
+    }
+    return around != 0 ? ml_stack_standing(it->recording, around).frame
+                       : ml_causes_of(it->causes, it->device, event).frame;
+}
+
 static int
 propose(const ml_advice_case *it, uint64_t parts, ml_proposals *out)
 {
@@ -80,7 +95,7 @@ propose(const ml_advice_case *it, uint64_t parts, ml_proposals *out)
     }
     advice->exact = false;
     advice->count = parts;
-    advice->frame = ml_causes_of(it->causes, it->device, it->before.peak_event).frame;
+    advice->frame = loop_of(it, it->before.peak_event);
     int error = 0;
     for (size_t i = 0; error == 0 && i < it->workload->count; i++) {
         if (!is_own(it, i)) {

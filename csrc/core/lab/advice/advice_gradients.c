@@ -348,6 +348,30 @@ kind_of(const gradients_work *f, const made *gradient)
     return needed ? ML_ADVICE_COUNT : ML_ADVICE_GRADIENTS_LATE;
 }
 
+/* Whether Lightning, not a line of the program, freed at STACK. */
+static bool
+is_of_lightning(const ml_recording *recording, uint32_t stack)
+{
+    for (; stack != 0; stack = recording->stacks[stack].parent) {
+        uint32_t frame = recording->stacks[stack].frame;
+        enum ml_frame_place place = ml_frame_place_of(recording, frame);
+        ml_string file = recording->strings[recording->frames[frame].filename];
+        if (place == ML_PLACE_USER || place == ML_PLACE_PACKAGE) {
+            return place == ML_PLACE_PACKAGE &&
+                   (ml_string_holds(file, "/lightning/pytorch/") ||
+                    ml_string_holds(file, "/pytorch_lightning/"));
+        }
+    }
+    return false;
+}
+
+static uint32_t
+stack_of_free(const gradients_work *f, const made *gradient)
+{
+    size_t freed = f->it->workload->demands[gradient->demand].freed;
+    return ml_events_stack(&f->it->trace->events, freed);
+}
+
 /* Frame id of the line to look at: the one that freed GRADIENT, or whose pass made it;
  * 0: unknown. */
 static uint32_t
@@ -357,8 +381,7 @@ line_of(const gradients_work *f, const made *gradient, enum ml_advice_kind kind)
         const span *own = span_of(f, gradient->step);
         return own != NULL ? own->call : 0;
     }
-    size_t freed = f->it->workload->demands[gradient->demand].freed;
-    uint32_t stack = ml_events_stack(&f->it->trace->events, freed);
+    uint32_t stack = stack_of_free(f, gradient);
     return ml_stack_facts_line(ml_causes_facts(f->it->causes), stack).frame;
 }
 
@@ -381,8 +404,11 @@ propose(const gradients_work *f, enum ml_advice_kind kind, ml_proposals *out)
             }
             advice->exact = false;
             advice->count = f->span_count;
+            advice->lightning =
+                kind == ML_ADVICE_GRADIENTS_LATE &&
+                is_of_lightning(it->recording, stack_of_free(f, gradient));
         }
-        if (advice->frame == 0) {
+        if (advice->frame == 0 && !advice->lightning) {
             advice->frame = line_of(f, gradient, kind);
         }
         if (ml_demand_at_peak(it, gradient->demand)) {

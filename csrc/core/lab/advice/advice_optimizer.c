@@ -76,6 +76,28 @@ row_from(const ml_workload *workload, size_t first)
     return of;
 }
 
+/* The class of the optimizer whose step, a region of torch's, was the last to begin at TIME. */
+static ml_string
+optimizer_at(const ml_recording *recording, uint64_t time)
+{
+    static const char before[] = "Optimizer.step#";
+    static const char after[] = ".step";
+    const uint32_t around = sizeof(before) - 1 + sizeof(after) - 1;
+    ml_string found = {"", 0};
+    for (size_t i = 0; i < recording->annotation_count; i++) {
+        const ml_annotation *annotation = &recording->annotations[i];
+        ml_string name = recording->strings[annotation->name];
+        if (annotation->time > time) {
+            break;
+        }
+        if (annotation->end == 0 && name.length > around &&
+            memcmp(name.bytes, before, sizeof(before) - 1) == 0) {
+            found = (ml_string){name.bytes + sizeof(before) - 1, name.length - around};
+        }
+    }
+    return found;
+}
+
 static int
 propose_foreach(const ml_advice_case *it, const uint8_t *foreach, enum instead instead,
                 ml_proposals *out)
@@ -99,6 +121,9 @@ propose_foreach(const ml_advice_case *it, const uint8_t *foreach, enum instead i
                 return ML_ENOMEM;
             }
             advice->frame = of->cause.frame;
+            advice->optimizer = optimizer_at(
+                it->recording,
+                ml_events_time(&it->trace->events, it->workload->demands[i].born));
             advice->exact = instead == INSTEAD_FUSED;
             snprintf(advice->conf, sizeof(advice->conf), "%s", settings[instead]);
         }

@@ -73,6 +73,9 @@ kind_of(const ml_remainder_builder *b, size_t i)
     if (category == ML_CATEGORY_GRADIENT) {
         return ML_REST_GRADIENT;
     }
+    if (ml_remainder_is_workspace(b, i)) {
+        return ML_REST_KEPT;
+    }
     bool pass = demand->born != ML_NO_EVENT && demand->born >= b->pass &&
                 b->it->stages[demand->born] != ML_STAGE_LOADING &&
                 !ml_remainder_is_kept(category);
@@ -99,7 +102,8 @@ classify(ml_remainder_builder *b)
         if (demand->completed != ML_NO_EVENT && demand->completed > out->failed) {
             demand->completed = demand->freed;
         }
-        out->items[i].scales = does_scale(b, i, weights, count);
+        out->items[i].scales =
+            !ml_remainder_is_workspace(b, i) && does_scale(b, i, weights, count);
         out->items[i].kind = (uint8_t)kind_of(b, i);
         out->items[i].category = ml_explained_of(b->it, i)->verdict.category;
         out->items[i].of_step =
@@ -208,6 +212,8 @@ read_loop(ml_remainder_builder *b)
             b->output_lives = (uint8_t)note->values[1];
             b->outputs_living = note->values[2];
             b->loss = (uint8_t)note->values[3];
+            b->result_passes = b->loss == ML_LOSS_CLASSES_ALONE;
+            b->loss = b->result_passes ? ML_LOSS_CLASSES : b->loss;
         }
         else if (note->kind == ML_NOTE_BATCH) {
             b->batch = note->values[0];

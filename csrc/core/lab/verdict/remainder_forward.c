@@ -309,7 +309,7 @@ add_cast(ml_remainder_builder *b, uint64_t bytes, size_t like)
 }
 
 /* The loss of the demand RESULT.  Over classes it keeps the logarithms of their probabilities;
- * in 16 bits their cast to float32 besides.  Element by element it makes a block that its mean
+ * in 16 bits their cast to float32 besides; the result it keeps only there.  Element by element it makes a block that its mean
  * frees. */
 static int
 add_loss(ml_remainder_builder *b, size_t result)
@@ -322,6 +322,9 @@ add_loss(ml_remainder_builder *b, size_t result)
         error = ml_remainder_add(b, bytes, result, true, ML_REST_PASS, NULL);
         bool cast = is_autocast(b);
         error = error == 0 && cast ? add_cast(b, bytes, result) : error;
+        if (error == 0 && !cast && b->result_passes) {
+            ml_remainder_free_at(b, result, ++b->now);
+        }
         b->out->loss = b->loss != ML_LOSS_CLASSES ? 0 : cast ? 2 * bytes : bytes;
     }
     if (error == 0 && (b->squares || b->loss == ML_LOSS_ELEMENTS)) {

@@ -68,6 +68,16 @@ ml_remainder_is_live(const ml_remainder *out, size_t i)
 }
 
 bool
+ml_remainder_is_workspace(const ml_remainder_builder *b, size_t i)
+{
+    const ml_explained *of = ml_explained_of(b->it, i);
+    return ml_demand_is_kept_workspace(b->it, i) ||
+           (of->verdict.category == ML_CATEGORY_UNKNOWN &&
+            of->cause.phase == ML_PHASE_FORWARD &&
+            ml_workspace_has_size(b->it->workload->demands[i].bytes));
+}
+
+bool
 ml_remainder_is_of(const ml_remainder_builder *b, size_t i, const char *const *names,
                    size_t count)
 {

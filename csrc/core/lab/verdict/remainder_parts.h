@@ -22,7 +22,8 @@ typedef struct ml_remainder_builder {
     /* As ML_NOTE_LOOP: each enum ml_loop_fact, and bytes. */
     uint8_t gradients_live;
     uint8_t output_lives;
-    uint8_t loss; /* enum ml_loop_loss */
+    uint8_t loss;       /* enum ml_loop_loss, but CLASSES for CLASSES_ALONE */
+    bool result_passes; /* it was CLASSES_ALONE */
     uint64_t outputs_living;
     uint64_t batch; /* of ML_NOTE_BATCH; 0: none */
 } ml_remainder_builder;
@@ -56,6 +57,9 @@ ml_remainder_has_loss(const ml_remainder_builder *b, enum ml_loop_loss kind)
 }
 
 bool ml_remainder_is_live(const ml_remainder *out, size_t demand);
+/* Whether demand I is a workspace that a library keeps, or may be: before a first backward pass
+ * none is told from a tensor of its size. */
+bool ml_remainder_is_workspace(const ml_remainder_builder *b, size_t i);
 
 /* Whether one of NAMES is the innermost function on demand I's stack, or the file of
  * torch.nn.modules that it is in. */

@@ -250,6 +250,30 @@ pass_demand(ml_remainder_builder *b, pass_back *at, size_t i)
     return error == 0 ? add_gradients(b, at, i) : error;
 }
 
+/* cuBLAS's workspace of the thread that runs backward passes, where none has run: as large as that
+ * of the forward pass. */
+static int
+add_workspace(ml_remainder_builder *b)
+{
+    size_t like = b->out->recorded;
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        const ml_demand *demands = b->out->workload->demands;
+        if (!ml_remainder_is_workspace(b, i) || !ml_remainder_is_live(b->out, i)) {
+            continue;
+        }
+        if (ml_explained_of(b->it, i)->cause.phase == ML_PHASE_BACKWARD) {
+            return 0;
+        }
+        bool larger =
+            like == b->out->recorded || demands[i].bytes > demands[like].bytes;
+        like = larger ? i : like;
+    }
+    return like == b->out->recorded
+               ? 0
+               : ml_remainder_add(b, b->out->workload->demands[like].bytes, like, false,
+                                  ML_REST_KEPT, NULL);
+}
+
 int
 ml_remainder_backward(ml_remainder_builder *b)
 {
@@ -257,7 +281,8 @@ ml_remainder_backward(ml_remainder_builder *b)
     if (takes_workspaces(b)) {
         out->untold |= 1u << ML_UNTOLD_WORKSPACES;
     }
-    int error = finish_loss_backward(b);
+    int error = add_workspace(b);
+    error = error == 0 ? finish_loss_backward(b) : error;
     pass_back at = {.begins = !b->casts, .of_cast = b->casts};
     if (error == 0) {
         error = find_missing(b, &at.sizes, &at.left);

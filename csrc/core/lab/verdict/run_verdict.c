@@ -22,6 +22,8 @@ typedef struct maker {
     const ml_analysis *analysis;
     ml_run_verdict *verdict;
     const uint8_t *stages;
+    uint64_t
+        tight; /* bytes that were free where these were few; UINT64_MAX: enough were */
 } maker;
 
 static bool
@@ -40,7 +42,35 @@ add_finding(ml_run_verdict *verdict, enum ml_finding_kind kind, uint64_t bytes,
     return finding;
 }
 
+static const ml_finding *
+find_kind(const ml_run_verdict *verdict, enum ml_finding_kind kind)
+{
+    for (size_t i = 0; i < verdict->finding_count; i++) {
+        if (verdict->findings[i].kind == kind) {
+            return &verdict->findings[i];
+        }
+    }
+    return NULL;
+}
+
 /* ---- Findings ---- */
+
+/* Of memory that others than torch's allocator wanted. */
+static void
+find_no_room(const maker *m)
+{
+    const ml_recording *recording = m->analysis->recording;
+    for (size_t i = recording->note_count; i > 0; i--) {
+        const ml_note *note = &recording->notes[i - 1];
+        if (note->kind == ML_NOTE_NO_ROOM &&
+            (note->device < 0 || (size_t)note->device == m->analysis->device)) {
+            add_finding(m->verdict, ML_FINDING_NO_ROOM_OUTSIDE, note->values[0],
+                        note->values[1])
+                ->said = note->name;
+            return;
+        }
+    }
+}
 
 static void
 find_failure(const maker *m)
@@ -68,6 +98,11 @@ find_growth(const maker *m)
             line->per_step, line->bytes);
         finding->cause = line->cause;
         finding->growing = line;
+    }
+    const ml_growing_streams *streams = &growth->workspaces;
+    if (streams->streams != 0) {
+        add_finding(m->verdict, ML_FINDING_WORKSPACES_GROW, streams->per_step,
+                    streams->bytes);
     }
 }
 
@@ -161,7 +196,7 @@ find_unused(const maker *m)
 }
 
 static void
-find_room(const maker *m)
+find_room(maker *m)
 {
     ml_run_verdict *verdict = m->verdict;
     const ml_analysis *a = m->analysis;
@@ -179,10 +214,10 @@ find_room(const maker *m)
     uint64_t outside = account.used > torch ? (uint64_t)(account.used - torch) : 0;
     uint64_t used = outside + verdict->peak.reserved;
     uint64_t left = account.usable > used ? account.usable - used : 0;
-    bool failed = verdict->finding_count != 0 &&
-                  verdict->findings[0].kind == ML_FINDING_OUT_OF_MEMORY;
     bool tight = is_share(used, account.usable, TIGHT_PERCENT);
-    if (!failed) {
+    m->tight = tight ? left : UINT64_MAX;
+    if (find_kind(verdict, ML_FINDING_OUT_OF_MEMORY) == NULL &&
+        find_kind(verdict, ML_FINDING_NO_ROOM_OUTSIDE) == NULL) {
         add_finding(verdict, tight ? ML_FINDING_TIGHT : ML_FINDING_FITS, left,
                     account.usable);
     }
@@ -239,29 +274,17 @@ sort_by_urgency(ml_run_verdict *verdict)
     }
 }
 
-static const ml_finding *
-find_kind(const ml_run_verdict *verdict, enum ml_finding_kind kind)
-{
-    for (size_t i = 0; i < verdict->finding_count; i++) {
-        if (verdict->findings[i].kind == kind) {
-            return &verdict->findings[i];
-        }
-    }
-    return NULL;
-}
-
 /* Finds what makes the run fit, if it ran out of memory or nearly did. */
 static int
 find_fit(const maker *m)
 {
     ml_run_verdict *verdict = m->verdict;
-    const ml_finding *tight = find_kind(verdict, ML_FINDING_TIGHT);
-    if (tight == NULL && find_kind(verdict, ML_FINDING_OUT_OF_MEMORY) == NULL) {
+    bool failed = find_kind(verdict, ML_FINDING_OUT_OF_MEMORY) != NULL;
+    if (m->tight == UINT64_MAX && !failed) {
         return 0;
     }
     /* Of a run that did not fail: reserved bytes and free bytes. */
-    uint64_t memory =
-        tight == NULL ? UINT64_MAX : verdict->peak.reserved + tight->bytes;
+    uint64_t memory = failed ? UINT64_MAX : verdict->peak.reserved + m->tight;
     int error = ml_make_fit_of(m->analysis->recording, m->analysis->device, memory,
                                &verdict->fit);
     verdict->has_fit = error == 0;
@@ -292,6 +315,7 @@ fill_verdict(maker *m, bool trials)
         return error;
     }
     find_failure(m);
+    find_no_room(m);
     find_growth(m);
     find_room(m);
     error = trials ? find_fit(m) : 0;
@@ -313,7 +337,7 @@ ml_run_verdict_new(const ml_recording *recording, size_t device, bool trials,
                    ml_run_verdict **out)
 {
     const ml_recording *part = ml_recording_part(recording, &device);
-    maker m = {0};
+    maker m = {.tight = UINT64_MAX};
     int error = ml_analysis_of(part, device, &m.analysis);
     if (error < 0) {
         return error;

@@ -17,8 +17,13 @@
 #define ML_FINDINGS(XX) \
     /* the failed request; of: torch's reserved bytes */ \
     XX(OUT_OF_MEMORY, "out_of_memory") \
+    /* free on the GPU when a library or the driver found no room; of: the GPU's.  0: not \
+     * known */ \
+    XX(NO_ROOM_OUTSIDE, "no_room_outside_torch") \
     /* bytes that each step leaves at a line; of: all that has been left */ \
     XX(GROWS, "grows") \
+    /* as GROWS, of cuBLAS's workspaces, which each step leaves for a new stream */ \
+    XX(WORKSPACES_GROW, "workspaces_grow") \
     /* bytes free for torch at the reserved peak; of: those that processes can have */ \
     XX(TIGHT, "tight") \
     /* bytes by which the peak exceeds training's; of: the training's peak */ \
@@ -49,6 +54,7 @@ typedef struct ml_finding {
     uint8_t stage;             /* enum ml_stage; ML_STAGE_COUNT: none */
     uint64_t bytes;            /* see the kind */
     uint64_t of;               /* likewise */
+    uint32_t said;             /* string: the finding in words; 0: not recorded */
     ml_cause cause;            /* of the allocation; all 0: none */
     const ml_growing *growing; /* in the verdict's growth; NULL: none */
 } ml_finding;
@@ -67,7 +73,7 @@ typedef struct ml_run_verdict {
     size_t changes[ML_CHANGES_MOST];
     size_t change_count;
     ml_make_fit
-        /* if HAS_FIT: the run ran out of memory, or nearly, and there were trials */
+        /* if HAS_FIT: the run ran out of torch's memory, or nearly, and there were trials */
         fit;
     bool has_fit;
     ml_blamed_setting blamed; /* of CACHE_HELD, where trials tell it */

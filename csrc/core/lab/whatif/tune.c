@@ -408,6 +408,7 @@ try_base(ml_tuner *t)
                                 &without.low, &without.high);
     if (error == 0 && without.result.peak.reserved < tune->base.result.peak.reserved) {
         tune->base = without;
+        tune->start_cached = ml_workload_start_cached(whatif->workload);
     }
     return error;
 }

@@ -22,6 +22,9 @@ typedef struct ml_tuned {
 typedef struct ml_tune {
     ml_whatif *whatif; /* owned; the recorded settings, with the requested memory */
     ml_tuned base;     /* those settings; conf is empty */
+    /* Bytes cached when the recording began, if the base, as all else, begins without them
+     * and reserves less for it; else 0. */
+    uint64_t start_cached;
     /* The fewest settings that are as good as any, without those that call the driver
      * more than twice as often as the base. */
     ml_tuned best;

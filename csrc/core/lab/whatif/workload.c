@@ -527,6 +527,20 @@ ml_workload_copy(const ml_workload *from, ml_workload **out)
     return 0;
 }
 
+uint64_t
+ml_workload_start_cached(const ml_workload *workload)
+{
+    uint64_t reserved = 0;
+    uint64_t used = 0;
+    for (size_t i = 0; i < workload->segment_count; i++) {
+        reserved += workload->segments[i].total;
+    }
+    for (size_t i = 0; i < workload->before_count; i++) {
+        used += workload->demands[i].block_bytes;
+    }
+    return reserved > used ? reserved - used : 0;
+}
+
 void
 ml_workload_free(ml_workload *workload)
 {

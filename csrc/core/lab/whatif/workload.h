@@ -114,6 +114,8 @@ int ml_workload_new(const ml_recording *recording, size_t device, ml_workload **
 /* A copy with demands of its own, to be edited; FROM outlives it.  0 or ML_ENOMEM. */
 int ml_workload_copy(const ml_workload *from, ml_workload **out);
 void ml_workload_free(ml_workload *workload); /* takes NULL */
+/* Bytes that were cached when the recording began. */
+uint64_t ml_workload_start_cached(const ml_workload *workload);
 
 /* Frees each demand of WORKLOAD, a copy, right after its last use, if known.  Returns
  * the number of such demands. */

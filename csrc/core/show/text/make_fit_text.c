@@ -22,7 +22,7 @@ static const char *const remedies[][2] = {
     [ML_REMEDY_SMALLER_BATCH] = {"half the batch, with gradients accumulated over #",
                                  "little time; batch normalization sees the smaller "
                                  "batch"},
-    [ML_REMEDY_OPTIMIZER_SGD] = {"SGD without momentum",
+    [ML_REMEDY_OPTIMIZER_SGD] = {"SGD without momentum, fused=True",
                                  "another training: tune it anew"},
     [ML_REMEDY_OPTIMIZER_OFFLOADED] = {"optimizer state in host memory (CPU offload)",
                                        "a copy of it in each step"},

@@ -194,6 +194,19 @@ put_growth(ml_buffer *out, const ml_verdict_words *words, const ml_finding *find
     ml_markup(out, " of it instead.");
 }
 
+void
+ml_verdict_streams(ml_buffer *out, const ml_growing_streams *streams)
+{
+    ml_markup(out, "cuBLAS's workspaces grow by ");
+    ml_markup_size(out, streams->per_step);
+    ml_markup(out, " a step since step ");
+    ml_markup_unsigned(out, streams->since);
+    ml_markup(out, ": torch keeps them for each stream, ");
+    ml_markup_unsigned(out, streams->streams);
+    ml_markup(out, " so far. Make the streams once and reuse them, or call "
+                   "torch._C._cuda_clearCublasWorkspaces() every few steps.");
+}
+
 static void
 put_setting(ml_buffer *out, const char *conf)
 {
@@ -228,8 +241,14 @@ ml_verdict_finding(ml_buffer *out, const ml_verdict_words *words, size_t index)
     case ML_FINDING_OUT_OF_MEMORY:
         put_failure(out, words, finding);
         break;
+    case ML_FINDING_NO_ROOM_OUTSIDE:
+        put_string(out, words, finding->said);
+        break;
     case ML_FINDING_GROWS:
         put_growth(out, words, finding);
+        break;
+    case ML_FINDING_WORKSPACES_GROW:
+        ml_verdict_streams(out, &words->verdict->growth->workspaces);
         break;
     case ML_FINDING_MAY_GROW:
         ml_markup(out, "May grow by ");
@@ -291,8 +310,7 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
                               "checkpoint(head_and_loss, chunk, use_reentrant=False)"},
     [ML_ADVICE_GROWN] = {"Allocate the tensor once, at its final size",
                          "out[a:b] = part"},
-    [ML_ADVICE_OPTIMIZER_TEMPORARIES] = {"Use the fused optimizer",
-                                         "OPTIMIZER(parameters, "},
+    [ML_ADVICE_OPTIMIZER_TEMPORARIES] = {"Use the fused optimizer", ""},
     [ML_ADVICE_DATA_KEPT] = {"Keep the data on the host",
                              "rows.to('cuda', non_blocking=True)"},
     [ML_ADVICE_RESULTS_KEPT] = {"Keep the evaluation's results on the host",
@@ -310,6 +328,10 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
                                  "before the loop"},
     [ML_ADVICE_SETTINGS] = {"Change the allocator's settings", ""},
 };
+
+/* For the LightningModule: Lightning's own zero_grad() comes after the forward pass. */
+static const char of_lightning[] =
+    "def optimizer_step(self, *a): super().optimizer_step(*a); a[2].zero_grad()";
 
 /* BEFORE less or, if MORE, more bytes than AFTER, where that is worth telling. */
 static void
@@ -372,6 +394,9 @@ is_of_variable(const ml_advice *advice)
 static const char *
 action_of(const ml_advice *advice)
 {
+    if (advice->lightning) {
+        return "Free the gradients after the update";
+    }
     bool one_by_one = advice->kind == ML_ADVICE_OPTIMIZER_TEMPORARIES &&
                       strcmp(advice->conf, "foreach=False") == 0;
     return one_by_one ? "Update one parameter at a time" : actions[advice->kind][0];
@@ -402,6 +427,18 @@ ml_verdict_change(ml_buffer *out, const ml_verdict_words *words, size_t index)
     ml_markup(out, advice->exact || advice->most ? "" : " (estimated)");
 }
 
+static void
+put_optimizer(ml_buffer *out, const ml_advice *advice)
+{
+    ml_string name = advice->optimizer;
+    ml_string unknown = {"OPTIMIZER", 9};
+    name = name.length != 0 ? name : unknown;
+    ml_buffer_append(out, name.bytes, name.length);
+    ml_markup(out, "(parameters, ");
+    ml_markup(out, advice->conf);
+    ml_markup(out, ")");
+}
+
 void
 ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
 {
@@ -414,7 +451,7 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
         put_deletion(out, words->recording->strings[advice->name]);
         return;
     }
-    ml_markup(out, actions[advice->kind][1]);
+    ml_markup(out, advice->lightning ? of_lightning : actions[advice->kind][1]);
     if (advice->kind == ML_ADVICE_SETTINGS) {
         put_setting(out, advice->conf);
     }
@@ -422,8 +459,7 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
         ml_markup(out, advice->conf);
     }
     else if (advice->kind == ML_ADVICE_OPTIMIZER_TEMPORARIES) {
-        ml_markup(out, advice->conf);
-        ml_markup(out, ")");
+        put_optimizer(out, advice);
     }
     else if (advice->kind == ML_ADVICE_EVALUATION_BATCH) {
         ml_markup_unsigned(out, advice->count);

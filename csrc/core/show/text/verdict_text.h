@@ -24,6 +24,9 @@ void ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index
  * with their code. */
 void ml_verdict_json(ml_buffer *out, const ml_verdict_words *words);
 
+/* That workspaces of streams grow, which STREAMS has, and what to do. */
+void ml_verdict_streams(ml_buffer *out, const ml_growing_streams *streams);
+
 /* What remains of the peaks of ADVICES, as "1.50 GiB allocated, but 2.00 MiB more
  * reserved": bytes saved, without those below ML_ADVICE_LEAST_PART. */
 void ml_verdict_saving(ml_buffer *out, const ml_advices *advices, uint64_t allocated,

@@ -104,6 +104,13 @@ test_modules_and_scopes(void)
         add(r, main, TORCH "nn/modules/module.py", 1, "_wrapped_call_impl", 0);
     uint32_t step = add(r, main, TORCH "optim/optimizer.py", 1, "wrapper", 0);
     uint32_t sgd = add(r, step, TORCH "optim/sgd.py", 2, "sgd", 0);
+    uint32_t own = add(r, step, "lion.py", 3, "step", 0);
+    uint32_t updated = add(r, own, "lion.py", 4, "update", 0);
+    uint32_t torchs = add(r, step, TORCH "optim/sgd.py", 5, "step", 0);
+    uint32_t enabled =
+        add(r, torchs, TORCH "utils/_contextlib.py", 6, "decorate_context", 0);
+    uint32_t closure = add(r, torchs, "train.py", 11, "closure", 0);
+    uint32_t loss = add(r, closure, TORCH "nn/functional.py", 7, "relu", 0);
     uint32_t nccl = add(r, main, TORCH "distributed/c10d.py", 3, "all_reduce", 0);
     uint32_t within = add(r, nccl, TORCH "nn/modules/module.py", 1, "_call_impl", net);
     uint32_t tensor = add(r, main, TORCH "distributed/tensor/_dispatch.py", 1, "d", 0);
@@ -125,6 +132,10 @@ test_modules_and_scopes(void)
     CHECK_INT(facts.of[unnamed].module, 0);
     CHECK_INT(facts.of[sgd].scope, ML_SCOPE_OPTIMIZER);
     CHECK_INT(line_of(r, ml_stack_facts_line(&facts, sgd)), 10);
+    /* A user's optimizer calls its own functions, torch's only a closure. */
+    CHECK_INT(facts.of[updated].scope, ML_SCOPE_OPTIMIZER);
+    CHECK_INT(facts.of[enabled].scope, ML_SCOPE_OPTIMIZER);
+    CHECK_INT(facts.of[loss].scope, ML_SCOPE_NONE);
     CHECK(facts.of[nccl].communication);
     CHECK(!facts.of[within].communication);
     CHECK(!facts.of[tensor].communication);

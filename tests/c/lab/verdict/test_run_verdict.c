@@ -185,6 +185,41 @@ test_out_of_memory_leads(void)
     sample_end(&s);
 }
 
+/* A library that found no room leads, and that memory is tight is not told; of a note of
+ * another device nothing is. */
+static void
+test_no_room_outside_torch_leads(void)
+{
+    for (int32_t device = -1; device < 2; device++) {
+        train(85);
+        s.notes[s.recording->note_count++] = (ml_note){
+            .kind = ML_NOTE_NO_ROOM,
+            .time = SAMPLE_TIME(&s) + 2,
+            .device = device,
+            .name = sample_string(s.recording, "No room."),
+            .values = {2 * MIB, GPU},
+        };
+        ml_run_verdict *verdict = judged();
+        if (verdict == NULL) {
+            CHECK_FAIL("no verdict on device %d", (int)device);
+            return;
+        }
+        const ml_finding *found = &verdict->findings[0];
+        const ml_finding *tight = find(verdict, ML_FINDING_TIGHT);
+        if (device < 1) {
+            CHECK_STR(ml_finding_text(found->kind), "no_room_outside_torch");
+            CHECK_UINT(found->bytes, 2 * MIB);
+            CHECK_UINT(found->of, GPU);
+            CHECK(found->said != 0 && tight == NULL);
+        }
+        else {
+            CHECK(found == tight);
+        }
+        ml_run_verdict_free(verdict);
+        sample_end(&s);
+    }
+}
+
 /* ---- Evaluations ---- */
 
 /* A step of 20 MiB, then a forward without nodes of four blocks of SIZE MiB. */
@@ -301,6 +336,7 @@ main(void)
     RUN(test_a_run_is_tight);
     RUN(test_memory_outside_torch);
     RUN(test_out_of_memory_leads);
+    RUN(test_no_room_outside_torch_leads);
     RUN(test_an_evaluation_makes_the_peak);
     RUN(test_a_peak_leads_where_it_matters);
     RUN(test_a_small_evaluation_is_none);

@@ -82,6 +82,8 @@ test_findings_without_a_line(void)
     CHECK_WORDS(ml_verdict_finding,
                 "The peak is in an evaluation, not in the training: "
                 "1.50 MiB above the training's 2.00 GiB.");
+    found(ML_FINDING_NO_ROOM_OUTSIDE)->said = sample_string(s.recording, "No room.");
+    CHECK_WORDS(ml_verdict_finding, "No room.");
     found(ML_FINDING_OUT_OF_MEMORY)->stage = ML_STAGE_OTHER;
     CHECK_WORDS(ml_verdict_finding,
                 "Out of memory: 1.50 MiB were asked for, torch held 2.00 GiB.");
@@ -190,6 +192,21 @@ test_growth_has_its_holder_and_remedy(void)
     sample_end(&s);
 }
 
+static void
+test_growing_workspaces_have_their_remedy(void)
+{
+    begin();
+    ml_growth growth = {
+        .workspaces = {.streams = 6, .since = 2, .per_step = 3 * MIB / 2}};
+    verdict.growth = &growth;
+    found(ML_FINDING_WORKSPACES_GROW);
+    CHECK_WORDS(ml_verdict_finding,
+                "cuBLAS's workspaces grow by 1.50 MiB a step since step 2: torch keeps "
+                "them for each stream, 6 so far. Make the streams once and reuse them, "
+                "or call torch._C._cuda_clearCublasWorkspaces() every few steps.");
+    sample_end(&s);
+}
+
 /* One advice on peaks of 200 and 400 MiB. */
 static void
 test_changes(void)
@@ -227,6 +244,12 @@ test_changes(void)
     CHECK_WORDS(ml_verdict_change,
                 "Change the allocator's settings: saves 4.00 MiB reserved");
     CHECK_WORDS(ml_verdict_code, "PYTORCH_CUDA_ALLOC_CONF=a:1");
+    advice.kind = ML_ADVICE_OPTIMIZER_TEMPORARIES;
+    strcpy(advice.conf, "fused=True");
+    CHECK_WORDS(ml_verdict_code, "OPTIMIZER(parameters, fused=True)");
+    advice.optimizer = (ml_string){"AdamW", 5};
+    CHECK_WORDS(ml_verdict_code, "AdamW(parameters, fused=True)");
+    strcpy(advice.conf, "a:1");
     advice.kind = ML_ADVICE_EVALUATION_BATCH;
     advice.count = 4;
     CHECK_WORDS(ml_verdict_code, "DataLoader(..., batch_size=B // 4)");
@@ -376,6 +399,7 @@ main(void)
     RUN(test_a_failure_has_its_place);
     RUN(test_a_cell_has_no_path);
     RUN(test_growth_has_its_holder_and_remedy);
+    RUN(test_growing_workspaces_have_their_remedy);
     RUN(test_changes);
     RUN(test_no_kind_is_without_words);
     RUN(test_all_lines_as_json);
