@@ -10,8 +10,10 @@ Each runs with a batch that is too large; with --wide also with others, from jus
 half as large again, which end in other places.  The truth is found by bisection, each batch in
 a run of its own, to one part in 50; runs are kept in build/ooms.json, by program, memlab's
 phantom and version of torch.  With --allowed torch gets no more of the GPU than that, which needs
-torch 2.10 or newer; programs of two processes are left out.  The exit status is 1 if a named batch does not fit, if a batch
-more than 15 % above it does and is not the next integer, or if no batch and no command is told.
+torch 2.10 or newer; programs of two processes are left out.
+
+The exit status is 1 if a named batch does not fit, if a batch more than 15 % above it does and
+is not the next integer, or if neither a batch nor a command is told, nor that memory grows.
 """
 
 import argparse
@@ -96,7 +98,8 @@ def judge(fit, good, named_fits):
         round(fit[key] * fit["batch_recorded"]) for key in ("batch_factor", "batch_factor_most")
     )
     why = "; ".join(fit["untold_because"]) or f"{least} to {most}"
-    return f"cannot tell: {why}", "memlab fit" in fit["batch_text"]
+    text = fit["batch_text"]
+    return f"cannot tell: {why}", "memlab fit" in text or "only puts it off" in text
 
 
 def try_program(runs, name, given):

@@ -401,20 +401,17 @@ def test_a_coarse_column_is_the_highest_of_four(tmp_path):
 
 
 def test_ranks_of_a_merged_recording():
-    parts = [(recorded(f"{name}.pickle.gz"), name, rank) for rank, name in
-             enumerate(["gpt2_oom", "streams_expandable"])]  # fmt: skip
+    named = enumerate(["gpt2_oom", "streams_expandable"])
+    parts = [(recorded(f"{name}.pickle.gz"), name, rank) for rank, name in named]
     recording = _core.merge(parts)
     page = page_reader.Page(recording.page_data())
-    # What texts call a rank, a page has in its devices' names.
-    ranks = [{k: v for k, v in rank.items() if k != "called"} for rank in recording.ranks()]
-    assert page.head["ranks"] == ranks
+    for told, rank in zip(page.head["ranks"], recording.ranks(), strict=True):
+        assert {**told, "called": rank["called"]} == rank
     for device, (part, _, _) in enumerate(parts):
         read = page.devices[device]
         assert read.head["name"] == recording.device_name(device)
         alone = page_reader.Page(part.page_data()).devices[0]
-        assert [part.totals for part in read.chunks] == [
-            part.totals for part in alone.chunks
-        ]
+        assert [c.totals for c in read.chunks] == [c.totals for c in alone.chunks]
         check_instants(recording, page, device, some_events(part, 3))
 
 
