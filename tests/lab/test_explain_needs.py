@@ -86,3 +86,27 @@ def test_gradients_of_each_loss_need_the_graph_that_the_losses_share(told):
     """A backward pass of their sum has no gradients to project or to weigh."""
     backward, grad = told(SEPARATE)
     assert not any("graph_shared" in kinds for kinds in backward + grad)
+
+
+SLOWER = """
+def train():
+    body, head = layers(4).cuda(), layers(1).cuda()
+    of_body = torch.optim.SGD(body.parameters(), 0.1)
+    of_head = torch.optim.SGD(head.parameters(), 0.1)
+    for step in range(1, 13):
+        loss = head(body(torch.zeros(1024, 512, device="cuda"))).mean()
+        of_head.zero_grad()
+        loss.backward()
+        of_head.step()
+        if step % 4 == 0:
+            of_body.step()
+            of_body.zero_grad()
+
+print(json.dumps(explain(train)))
+"""
+
+
+@pytest.mark.cuda
+def test_gradients_wait_for_their_own_optimizer(told):
+    """Another one steps while they accumulate."""
+    assert not any("gradients_kept" in kinds for kinds in told(SLOWER))
