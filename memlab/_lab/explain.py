@@ -45,7 +45,13 @@ _PHASES = {
     "optimizer": "in the optimizer's step",
 }
 # What an account of the peak does not tell by itself.
-_FINDINGS = ("grows", "workspaces_grow", "may_grow", "peak_in_evaluation")
+_FINDINGS = (
+    "no_room_outside_torch",
+    "grows",
+    "workspaces_grow",
+    "may_grow",
+    "peak_in_evaluation",
+)
 # Less than this share of a peak is not told.
 _WORTH_TELLING = 0.01
 _SETTINGS = ("settings", "fragmentation")

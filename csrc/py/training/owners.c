@@ -118,14 +118,15 @@ static void
 tag_state_entry(ml_tagging *to, const ml_path *path, PyObject *name, PyObject *value)
 {
     bool list = PyList_Check(value);
-    Py_ssize_t count = list ? PyList_GET_SIZE(value) : 1;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *tensor = list ? PyList_GET_ITEM(value, i) : value;
+    /* A tensor with attributes of its own may run code that changes the list. */
+    for (Py_ssize_t i = 0; i < (list ? PyList_GET_SIZE(value) : 1); i++) {
+        PyObject *tensor = Py_NewRef(list ? PyList_GET_ITEM(value, i) : value);
         if (ml_is_instance(tensor, to->tensor_type)) {
             uint32_t text = ml_paths_state(to->paths, path, name);
             ml_tag_tensor(to, tensor,
                           &(ml_owner){ML_CATEGORY_OPTIMIZER_STATE, path->module, text});
         }
+        Py_DECREF(tensor);
     }
 }
 

@@ -322,6 +322,27 @@ edit_gradient(const gradients_work *f, ml_advice *advice, size_t at)
     return error;
 }
 
+/* Whether the optimizer of GRADIENT steps later than at event BY, as one that accumulates while
+ * another one steps.  An optimizer tags its gradients before its step. */
+static bool
+awaits_step(const ml_advice_case *it, const ml_demand *gradient, size_t by)
+{
+    const ml_device_trace *trace = it->trace;
+    bool tells = false;
+    size_t next;
+    ML_SEARCH(next, trace->tag_count, trace->tags[next].position <= gradient->born);
+    for (; next < trace->tag_count && trace->tags[next].position <= by; next++) {
+        if (trace->tags[next].category != ML_CATEGORY_GRADIENT) {
+            continue;
+        }
+        if (trace->tags[next].addr - gradient->addr < gradient->block_bytes) {
+            return false;
+        }
+        tells = true;
+    }
+    return tells;
+}
+
 /* How GRADIENT lives through the forward of the step after its own.  ML_ADVICE_COUNT:
  * it does not. Freed between that forward and its pass: something clears it, but late.
  * Kept through the pass: the pass adds to it. */
@@ -339,7 +360,9 @@ kind_of(const gradients_work *f, const made *gradient)
         return ML_ADVICE_COUNT;
     }
     if (last >= next->pass) {
-        return f->steps == NULL ? ML_ADVICE_GRADIENTS_KEPT : ML_ADVICE_COUNT;
+        return f->steps == NULL && !awaits_step(f->it, demand, next->forward)
+                   ? ML_ADVICE_GRADIENTS_KEPT
+                   : ML_ADVICE_COUNT;
     }
     /* Without an optimizer's report, the update of the parameters may come this
      * late. */

@@ -2,8 +2,10 @@
  * what is concatenated of them.
  *
  * The blocks of a stack are such results if several calls of the model each left one that is
- * live at the peak.  In the replay each ends when the next is there, as if it went to the host, and
- * a block with the size of all of them together is not made. */
+ * live at the peak, and that is done with before the next backward pass: what a training needs on
+ * the GPU, such as a policy's rollout or a teacher's answers, is none.  In the replay each ends when
+ * the next is there, as if it went to the host, and a block with the size of all of them together
+ * is not made. */
 #include "lab/advice/advice_rules.h"
 
 #include "analysis/answers/stages.h"
@@ -35,10 +37,41 @@ typedef struct result {
 
 typedef struct results {
     const ml_advice_case *it;
+    size_t *next_pass;          /* owned; by demand: event of the next backward pass */
     result *by_stack;           /* owned */
     uint32_t kept[MOST_STACKS]; /* stacks */
     size_t kept_count;
 } results;
+
+static bool
+is_backward(const ml_advice_case *it, size_t demand)
+{
+    return (ml_events_flags(&it->trace->events, it->workload->demands[demand].born) &
+            ML_EVENT_BACKWARD) != 0;
+}
+
+static int
+find_passes(results *f)
+{
+    const ml_workload *workload = f->it->workload;
+    size_t next = ML_NO_EVENT;
+    f->next_pass = ml_alloc_zeroed(workload->count + 1, sizeof(size_t));
+    for (size_t i = workload->count; f->next_pass != NULL && i > workload->before_count;
+         i--) {
+        next = is_backward(f->it, i - 1) ? workload->demands[i - 1].born : next;
+        f->next_pass[i - 1] = next;
+    }
+    return f->next_pass == NULL ? ML_ENOMEM : 0;
+}
+
+/* Whether a backward pass begins before DEMAND is done with. */
+static bool
+outlives_evaluation(const results *f, size_t demand)
+{
+    const ml_demand *of = &f->it->workload->demands[demand];
+    size_t over = of->last_used != ML_NO_EVENT ? of->last_used : of->freed;
+    return f->next_pass[demand] < over;
+}
 
 /* Moves AT to DEMAND.  False: it is not made by an evaluation or between two of its calls. */
 static bool
@@ -46,7 +79,7 @@ follow(const results *f, place *at, size_t demand)
 {
     const ml_advice_case *it = f->it;
     const ml_demand *of = &it->workload->demands[demand];
-    if ((ml_events_flags(&it->trace->events, of->born) & ML_EVENT_BACKWARD) != 0) {
+    if (is_backward(it, demand)) {
         at->period++;
         at->evaluates = false;
         at->first = 0;
@@ -87,6 +120,7 @@ find_kept(results *f)
     place at = {.period = 1};
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
         if (!follow(f, &at, i) || !ml_demand_at_peak(it, i) ||
+            f->next_pass[i] < it->before.peak_event || outlives_evaluation(f, i) ||
             ml_growth_has(it->growth, &ml_explained_of(it, i)->cause)) {
             continue;
         }
@@ -163,7 +197,7 @@ edit_all(results *f, ml_advice *advice)
     }
     for (size_t i = it->workload->before_count; i < it->workload->count && error == 0;
          i++) {
-        if (!follow(f, &at, i)) {
+        if (!follow(f, &at, i) || outlives_evaluation(f, i)) {
             continue;
         }
         if (f->by_stack[demands[i].stack].kept) {
@@ -187,11 +221,10 @@ ml_advise_results(const ml_advice_case *it, ml_proposals *out)
 {
     results f = {.it = it};
     f.by_stack = ml_alloc_zeroed(it->recording->stack_count + 1, sizeof(result));
-    if (f.by_stack == NULL) {
-        return ML_ENOMEM;
+    int error = f.by_stack == NULL ? ML_ENOMEM : find_passes(&f);
+    if (error == 0) {
+        find_kept(&f);
     }
-    int error = 0;
-    find_kept(&f);
     if (f.kept_count != 0) {
         ml_advice *advice = ml_proposals_add(out, ML_ADVICE_RESULTS_KEPT);
         error = advice == NULL ? ML_ENOMEM : 0;
@@ -202,5 +235,6 @@ ml_advise_results(const ml_advice_case *it, ml_proposals *out)
         }
     }
     ml_free(f.by_stack);
+    ml_free(f.next_pass);
     return error;
 }

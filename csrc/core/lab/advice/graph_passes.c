@@ -72,6 +72,29 @@ find_passes(ml_graph_passes *f)
     return error;
 }
 
+static bool
+is_named(const ml_recording *recording, uint32_t stack, ml_string name)
+{
+    uint32_t frame = recording->stacks[stack].frame;
+    ml_string own = recording->strings[recording->frames[frame].name];
+    return ml_string_compare(own, name) == 0;
+}
+
+/* Whether torch.autograd.grad() made DEMAND, the first gradient of a pass whose gradients the
+ * program takes as values. */
+static bool
+is_of_grad(const ml_advice_case *it, size_t demand)
+{
+    static const ml_string made = {"_make_grads", 11};
+    static const ml_string grad = {"grad", 4};
+    const ml_stack *stacks = it->recording->stacks;
+    uint32_t stack = it->workload->demands[demand].stack;
+    while (stack != 0 && !is_named(it->recording, stack, made)) {
+        stack = stacks[stack].parent;
+    }
+    return stack != 0 && is_named(it->recording, stacks[stack].parent, grad);
+}
+
 /* The call of a pass is the line that made its first gradient. */
 static void
 name_passes(ml_graph_passes *f)
@@ -87,6 +110,7 @@ name_passes(ml_graph_passes *f)
         }
         if (at < f->pass_count && f->passes[at].frame == 0) {
             f->passes[at].frame = ml_explained_of(f->it, i)->cause.frame;
+            f->passes[at].apart = is_of_grad(f->it, i);
         }
     }
 }
@@ -292,6 +316,44 @@ find_shared(ml_graph_passes *f)
     }
 }
 
+/* Whether the gradients that BY made for the shared part are wanted apart from those of the next
+ * pass, as where a program projects or weighs the gradients of several losses.  They are if they
+ * are used between the passes and gone by the next one; without last uses, if no step is between
+ * them. */
+static bool
+is_apart(const ml_graph_passes *f, size_t demand, const ml_graph_pass *by)
+{
+    const ml_advice_case *it = f->it;
+    const ml_demand *of = &it->workload->demands[demand];
+    if (of->freed <= by->end || of->freed > by->again) {
+        return false;
+    }
+    return of->last_used != ML_NO_EVENT
+               ? of->last_used > by->end
+               : ml_causes_step(it->causes, it->device, by->end) ==
+                     ml_causes_step(it->causes, it->device, by->again);
+}
+
+static void
+find_apart(ml_graph_passes *f)
+{
+    const ml_events *events = &f->it->trace->events;
+    for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
+        size_t born = f->it->workload->demands[i].born;
+        if ((ml_events_flags(events, born) & ML_EVENT_BACKWARD) == 0) {
+            continue;
+        }
+        const ml_graph_pass *by = ml_graph_pass_at(f, born);
+        if (by != NULL && ml_events_sequence(events, born) < by->shared) {
+            f->by_event[by - f->by_event].apart |= is_apart(f, i, by);
+        }
+    }
+    if (f->pass_count != 0) {
+        memcpy(f->passes, f->by_event, f->pass_count * sizeof(ml_graph_pass));
+        qsort(f->passes, f->pass_count, sizeof(ml_graph_pass), compare_passes);
+    }
+}
+
 /* Marks the stacks whose nodes a pass ran. */
 static void
 find_trained(ml_graph_passes *f)
@@ -352,6 +414,7 @@ ml_graph_passes_find(ml_graph_passes *f, const ml_advice_case *it)
         sort_by_event(f);
         find_shared(f);
         sort_by_event(f);
+        find_apart(f);
         find_trained(f);
         error = find_trained_frames(f);
     }

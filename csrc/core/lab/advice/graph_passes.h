@@ -16,7 +16,8 @@ typedef struct ml_graph_pass {
     uint64_t freed;  /* blocks of a forward that the pass freed */
     uint64_t shared; /* the highest node that a later pass ran again, plus 1; 0: none */
     size_t again;    /* with shared: the first event of the next one that did */
-    uint32_t frame;  /* frame id of the line that called it; 0: unknown */
+    bool apart; /* with shared: the gradients of each pass are wanted by themselves */
+    uint32_t frame; /* frame id of the line that called it; 0: unknown */
     uint16_t thread;
 } ml_graph_pass;
 
@@ -47,11 +48,14 @@ const ml_graph_pass *ml_graph_pass_of(const ml_graph_passes *f, uint16_t thread,
                                       uint64_t number);
 /* The last pass before EVENT; NULL: none. */
 const ml_graph_pass *ml_graph_pass_at(const ml_graph_passes *f, size_t event);
-/* What is said of a graph that PASS retained. */
+/* What is said of a graph that PASS retained; ML_ADVICE_COUNT: nothing. */
 static inline enum ml_advice_kind
 ml_graph_kept_by(const ml_graph_pass *pass)
 {
-    return pass->shared != 0 ? ML_ADVICE_GRAPH_SHARED : ML_ADVICE_GRAPH_RETAINED;
+    if (pass->shared == 0) {
+        return ML_ADVICE_GRAPH_RETAINED;
+    }
+    return pass->apart ? ML_ADVICE_COUNT : ML_ADVICE_GRAPH_SHARED;
 }
 
 /* The number of passes that began before EVENT. */
