@@ -1,5 +1,4 @@
-"""The page's data, read back by tests/page/page_reader.py and held against the answers of the
-same recording."""
+"""The page's data, read back by page_reader.py, is what the same recording answers."""
 
 import collections
 import gzip
@@ -406,8 +405,7 @@ def test_ranks_of_a_merged_recording():
     recording = _core.merge(parts)
     page = page_reader.Page(recording.page_data())
     # What texts call a rank, a page has in its devices' names.
-    ranks = [{k: v for k, v in rank.items() if k != "called"} for rank in recording.ranks()]
-    assert page.head["ranks"] == ranks
+    assert [rank | {"called": "rank"} for rank in page.head["ranks"]] == recording.ranks()
     for device, (part, _, _) in enumerate(parts):
         read = page.devices[device]
         assert read.head["name"] == recording.device_name(device)
