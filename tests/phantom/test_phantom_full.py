@@ -62,6 +62,7 @@ def told_later(folder, verdict):
     assert first["kind"] == "no_room_outside_torch"
     assert (first["bytes"], first["of_bytes"]) == (28 << 20, 8 << 30)
     assert verdict.startswith(first["text"]) and "smaller" in first["text"]
+    assert first["text"] in " ".join(str(memlab.explain(recording)).split())
     assert main.main(["report", str(folder), "--fail-on", "oom"]) == 3
 
 

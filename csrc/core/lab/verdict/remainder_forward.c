@@ -309,8 +309,8 @@ add_cast(ml_remainder_builder *b, uint64_t bytes, size_t like)
 }
 
 /* The loss of the demand RESULT.  Over classes it keeps the logarithms of their probabilities;
- * in 16 bits their cast to float32 besides; the result it keeps only there.  Element by element it makes a block that its mean
- * frees. */
+ * in 16 bits their cast to float32 besides, and of the result itself nothing.  Element by element
+ * it makes a block that its mean frees. */
 static int
 add_loss(ml_remainder_builder *b, size_t result)
 {
