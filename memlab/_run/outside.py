@@ -115,7 +115,10 @@ def _fullest():
         reserved = torch.cuda.memory_reserved(number)
         # To ask about another would make a context there.
         if reserved:
-            free, total = torch.cuda.mem_get_info(number)
+            try:
+                free, total = torch.cuda.mem_get_info(number)
+            except RuntimeError:  # of a GPU whose context an error ended nothing is known
+                continue
             allocated = torch.cuda.memory_allocated(number)
             found.append((number, free, total, reserved, allocated))
     return min(found, key=lambda item: item[1], default=None)

@@ -105,6 +105,19 @@ def test_without_a_recording_it_is_told_too(tmp_path):
     assert "not real" not in said
 
 
+@needs_torch
+def test_a_gpu_whose_context_is_lost_is_left_out(tmp_path):
+    lost = """
+def lost(*_):
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+torch.cuda.mem_get_info = lost
+"""
+    said = end(tmp_path, lost, "memlab", "run", "--phantom", "--out", "out")
+    verdict = said.partition("Verdict: ")[2]
+    assert verdict.startswith("Out of memory outside torch's allocator: cuBLAS found no room.")
+    assert "Free memory of other processes, which nvidia-smi names." in " ".join(verdict.split())
+
+
 class OutOfMemoryError(RuntimeError):
     """As torch's allocator raises it."""
 
