@@ -125,6 +125,25 @@ ml_make_fit_number(const ml_make_fit *fit)
     return fit->batch_number == 0 ? 0 : fit->batch_safe;
 }
 
+/* Where the free blocks lie otherwise, amounts assumed small may take more than large ones. */
+static int
+find_batches(const make_fit_work *f, const ml_remainder *little,
+             const ml_remainder *much)
+{
+    ml_make_fit *out = f->out;
+    make_fit_work careful = *f;
+    careful.options.memory_bytes -= careful.options.memory_bytes / ML_FIT_MARGIN_PART;
+    int error = find_batch(&careful, much, &out->batch_safe);
+    if (error == 0) {
+        error = find_batch(f, little, &out->batch_most);
+    }
+    if (error == 0 && out->batch_most < out->batch_safe) {
+        out->batch_most = out->batch_safe;
+        error = find_batch(&careful, little, &out->batch_safe);
+    }
+    return error;
+}
+
 static int
 find_fit(const make_fit_work *f, const ml_remainder *little, const ml_remainder *much)
 {
@@ -133,6 +152,11 @@ find_fit(const make_fit_work *f, const ml_remainder *little, const ml_remainder 
     int error = find_need(f, little, &out->needs_least);
     if (error == 0) {
         error = find_need(f, much, &out->needs_most);
+    }
+    if (error == 0 && out->needs_most < out->needs_least) {
+        uint64_t most = out->needs_least;
+        out->needs_least = out->needs_most;
+        out->needs_most = most;
     }
     if (error == 0) {
         error = ml_remedies_find(much, f->it, &f->options, &out->remedies);
@@ -146,13 +170,7 @@ find_fit(const make_fit_work *f, const ml_remainder *little, const ml_remainder 
         out->untold |= 1u << ML_UNTOLD_GROWTH;
     }
     if (error == 0 && out->untold == 0) {
-        make_fit_work careful = *f;
-        careful.options.memory_bytes -=
-            careful.options.memory_bytes / ML_FIT_MARGIN_PART;
-        error = find_batch(&careful, much, &out->batch_safe);
-    }
-    if (error == 0 && out->untold == 0) {
-        error = find_batch(f, little, &out->batch_most);
+        error = find_batches(f, little, much);
         out->batch_named = agree(out);
     }
     return error;

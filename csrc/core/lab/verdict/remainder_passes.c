@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "analysis/answers/stages.h"
+#include "analysis/attribution/workspace.h"
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
 
@@ -250,28 +251,38 @@ pass_demand(ml_remainder_builder *b, pass_back *at, size_t i)
     return error == 0 ? add_gradients(b, at, i) : error;
 }
 
-/* cuBLAS's workspace of the thread that runs backward passes, where none has run: as large as that
- * of the forward pass. */
+/* The bytes of the workspace that backward passes take where demand I is that of the forward
+ * pass: as many, and where that is cuBLASLt's, as products with a bias alone take it, the most
+ * that cuBLAS takes.  0: it is none. */
+static uint64_t
+backward_workspace(const ml_remainder_builder *b, size_t i)
+{
+    uint64_t bytes = b->out->workload->demands[i].bytes;
+    if (!ml_remainder_is_live(b->out, i)) {
+        return 0;
+    }
+    if (bytes == ML_WORKSPACE_LIGHT &&
+        ml_explained_of(b->it, i)->cause.phase == ML_PHASE_FORWARD) {
+        return ML_WORKSPACE_EVEN;
+    }
+    return ml_remainder_is_workspace(b, i) ? bytes : 0;
+}
+
+/* cuBLAS's workspace of the thread that runs backward passes, where none has run. */
 static int
 add_workspace(ml_remainder_builder *b)
 {
-    size_t like = b->out->recorded;
+    uint64_t most = 0;
+    size_t like = 0;
     for (size_t i = 0; i < b->out->recorded; i++) {
-        const ml_demand *demands = b->out->workload->demands;
-        if (!ml_remainder_is_workspace(b, i) || !ml_remainder_is_live(b->out, i)) {
-            continue;
-        }
-        if (ml_explained_of(b->it, i)->cause.phase == ML_PHASE_BACKWARD) {
+        uint64_t bytes = backward_workspace(b, i);
+        if (bytes != 0 && ml_explained_of(b->it, i)->cause.phase == ML_PHASE_BACKWARD) {
             return 0;
         }
-        bool larger =
-            like == b->out->recorded || demands[i].bytes > demands[like].bytes;
-        like = larger ? i : like;
+        like = bytes > most ? i : like;
+        most = bytes > most ? bytes : most;
     }
-    return like == b->out->recorded
-               ? 0
-               : ml_remainder_add(b, b->out->workload->demands[like].bytes, like, false,
-                                  ML_REST_KEPT, NULL);
+    return most == 0 ? 0 : ml_remainder_add(b, most, like, false, ML_REST_KEPT, NULL);
 }
 
 int
@@ -281,8 +292,11 @@ ml_remainder_backward(ml_remainder_builder *b)
     if (takes_workspaces(b)) {
         out->untold |= 1u << ML_UNTOLD_WORKSPACES;
     }
-    int error = add_workspace(b);
+    /* A loss's backward pass has no product: the workspace comes after it, and may lie in what
+     * that freed, which leaves less room for the next pass.  Much: the peak has it, too. */
+    int error = b->much ? add_workspace(b) : 0;
     error = error == 0 ? finish_loss_backward(b) : error;
+    bool begun = b->much;
     pass_back at = {.begins = !b->casts, .of_cast = b->casts};
     if (error == 0) {
         error = find_missing(b, &at.sizes, &at.left);
@@ -299,6 +313,8 @@ ml_remainder_backward(ml_remainder_builder *b)
         if (ml_remainder_is_live(out, i - 1) &&
             out->items[i - 1].kind == ML_REST_PASS) {
             error = pass_demand(b, &at, i - 1);
+            error = error == 0 && !begun ? add_workspace(b) : error;
+            begun = true;
         }
     }
     while (error == 0 && at.left > 0) {
