@@ -46,13 +46,13 @@ class Runs:
 
     def __init__(self, device):
         self._kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-        self._library = Path(phantom.LIBRARY).read_bytes() + device.encode()
+        self._ran_on = Path(phantom.LIBRARY).read_bytes() + device.encode()
         self._lock = threading.Lock()
 
     def fits(self, name, batch):
         program = (oom_programs.FOLDER / f"{name}.py").read_bytes()
         version = torch.__version__.encode()
-        key = hashlib.sha256(program + self._library + version).hexdigest()[:16]
+        key = hashlib.sha256(program + self._ran_on + version).hexdigest()[:16]
         with self._lock:
             known = self._kept.setdefault(key, {}).get(str(batch))
         if known is not None:

@@ -74,6 +74,13 @@ ML_EVENT_MEMBERS(XX)
 
 ml_event ml_events_at(const ml_events *events, size_t i);
 
+/* Whether event I is of a backward pass. */
+static inline bool
+ml_events_is_backward(const ml_events *events, size_t i)
+{
+    return (ml_events_flags(events, i) & ML_EVENT_BACKWARD) != 0;
+}
+
 /* ---- Going through them ---- */
 
 /* Reads members of many events near each other, forwards or backwards. */

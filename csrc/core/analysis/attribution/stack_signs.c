@@ -48,7 +48,7 @@ knows_autograd(const ml_recording *recording)
     for (size_t d = 0; d < recording->device_count; d++) {
         const ml_device_trace *trace = &recording->devices[d];
         for (size_t i = 0; i < trace->event_count; i++) {
-            if ((ml_events_flags(&trace->events, i) & ML_EVENT_BACKWARD) != 0) {
+            if (ml_events_is_backward(&trace->events, i)) {
                 return true;
             }
         }

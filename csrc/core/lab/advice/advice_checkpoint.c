@@ -67,7 +67,7 @@ static bool
 is_backward(const calls *c, size_t event)
 {
     return event < c->it->trace->event_count &&
-           (ml_events_flags(&c->it->trace->events, event) & ML_EVENT_BACKWARD) != 0;
+           ml_events_is_backward(&c->it->trace->events, event);
 }
 
 /* Whether DEMAND was made by the call and lives on for the backward pass. */

@@ -195,12 +195,6 @@ model_of(const ml_advice_case *it, uint32_t stack)
     return ml_causes_facts(it->causes)->of[stack].outer_module;
 }
 
-static bool
-is_backward(const ml_advice_case *it, size_t event)
-{
-    return (ml_events_flags(&it->trace->events, event) & ML_EVENT_BACKWARD) != 0;
-}
-
 /* Of models with frozen gradients those with no trained module. */
 static int
 find_models(models *f)
@@ -280,7 +274,7 @@ find_calls(models *f)
          i++) {
         size_t born = it->workload->demands[i].born;
         uint16_t thread = ml_events_autograd_thread(events, born);
-        if (is_backward(it, born)) {
+        if (ml_events_is_backward(&it->trace->events, born)) {
             open[thread] = 0;
         }
         else if (thread != 0) {
@@ -312,7 +306,8 @@ static call *
 call_at(const models *f, size_t event)
 {
     const ml_events *events = &f->it->trace->events;
-    return event < f->it->trace->event_count && is_backward(f->it, event)
+    return event < f->it->trace->event_count &&
+                   ml_events_is_backward(&f->it->trace->events, event)
                ? call_of(f, ml_events_autograd_thread(events, event),
                          ml_events_sequence(events, event))
                : NULL;
@@ -327,7 +322,8 @@ passes_through(const models *f, const call *of, size_t demand)
         return false;
     }
     size_t freed = f->it->workload->demands[demand].freed;
-    return freed >= f->it->trace->event_count || !is_backward(f->it, freed) ||
+    return freed >= f->it->trace->event_count ||
+           !ml_events_is_backward(&f->it->trace->events, freed) ||
            ml_events_sequence(&f->it->trace->events, freed) < of->first;
 }
 
@@ -338,7 +334,7 @@ call_in(const models *f, size_t demand)
     const ml_events *events = &f->it->trace->events;
     size_t born = f->it->workload->demands[demand].born;
     uint64_t next = ml_events_sequence(events, born);
-    return next == 0 || is_backward(f->it, born)
+    return next == 0 || ml_events_is_backward(&f->it->trace->events, born)
                ? NULL
                : call_of(f, ml_events_autograd_thread(events, born), next - 1);
 }
@@ -390,8 +386,9 @@ find_held(models *f)
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
         const ml_demand *of = &it->workload->demands[i];
         uint32_t model = model_of(it, of->stack);
-        if (!f->vain[model] || is_backward(it, of->born) ||
-            of->freed >= it->trace->event_count || !is_backward(it, of->freed)) {
+        if (!f->vain[model] || ml_events_is_backward(&it->trace->events, of->born) ||
+            of->freed >= it->trace->event_count ||
+            !ml_events_is_backward(&it->trace->events, of->freed)) {
             continue;
         }
         const call *at = call_in(f, i);

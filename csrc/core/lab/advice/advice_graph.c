@@ -56,7 +56,7 @@ is_held(const ml_graph_passes *f, size_t demand)
         return is_left(f, demand);
     }
     return of->last_used < of->freed &&
-           (ml_events_flags(&it->trace->events, of->freed) & ML_EVENT_BACKWARD) == 0;
+           !ml_events_is_backward(&it->trace->events, of->freed);
 }
 
 /* ML_ADVICE_COUNT: no graph is known to hold DEMAND.  This includes an input that no pass used,
@@ -78,8 +78,7 @@ judge(const ml_graph_passes *f, size_t demand, const size_t *lasts, uint32_t *fr
     const ml_events *events = &it->trace->events;
     uint16_t thread = ml_events_autograd_thread(events, of->born);
     bool input = ml_explained_of(it, demand)->cause.phase != ML_PHASE_FORWARD;
-    if (thread == 0 || (ml_events_flags(events, of->born) & ML_EVENT_BACKWARD) != 0 ||
-        !is_held(f, demand)) {
+    if (thread == 0 || ml_events_is_backward(events, of->born) || !is_held(f, demand)) {
         return ML_ADVICE_COUNT;
     }
     uint64_t sequence = ml_events_sequence(events, of->born);
@@ -131,7 +130,7 @@ is_made_for_shared(const ml_graph_passes *f, size_t demand, bool *later)
 {
     const ml_demand *of = &f->it->workload->demands[demand];
     const ml_events *events = &f->it->trace->events;
-    if ((ml_events_flags(events, of->born) & ML_EVENT_BACKWARD) == 0) {
+    if (!ml_events_is_backward(events, of->born)) {
         return false;
     }
     const ml_graph_pass *by = ml_graph_pass_at(f, of->born);

@@ -49,7 +49,7 @@ is_without_pass(const ml_graph_passes *f, size_t demand)
     const ml_cause *cause = &ml_explained_of(it, demand)->cause;
     const ml_events *events = &it->trace->events;
     if (of->born == ML_NO_EVENT || cause->recomputed ||
-        (ml_events_flags(events, of->born) & ML_EVENT_BACKWARD) != 0 ||
+        ml_events_is_backward(events, of->born) ||
         ml_stage_is_evaluation(it->stages[of->born]) ||
         ml_demand_awaits_pass(it, demand) || ml_growth_has(it->growth, cause)) {
         return false;
@@ -59,7 +59,7 @@ is_without_pass(const ml_graph_passes *f, size_t demand)
         size_t without = f->trained[of->stack] ? 2 : 1;
         return f->pass_count >= ml_graph_passes_before(f, of->born) + without;
     }
-    return (ml_events_flags(events, of->freed) & ML_EVENT_BACKWARD) == 0;
+    return !ml_events_is_backward(events, of->freed);
 }
 
 /* The last pass before event FREED that may have run node NUMBER and retained it, as FIRST did: one
@@ -211,7 +211,7 @@ find_ends_in_passes(const ml_graph_passes *f, block *all, size_t count)
         }
         event = event > ran->first ? event : ran->first;
         while (event < ran->end &&
-               !((ml_events_flags(events, event) & ML_EVENT_BACKWARD) != 0 &&
+               !(ml_events_is_backward(events, event) &&
                  ml_events_sequence(events, event) < all[i].number)) {
             event++;
         }

@@ -95,7 +95,7 @@ find_made(loss_work *f)
     for (size_t i = it->workload->before_count; i < it->workload->count; i++) {
         const ml_demand *demand = &it->workload->demands[i];
         bool was_back = back;
-        back = (ml_events_flags(events, demand->born) & ML_EVENT_BACKWARD) != 0;
+        back = ml_events_is_backward(events, demand->born);
         round += was_back && !back;
         uint16_t thread = ml_events_autograd_thread(events, demand->born);
         if (demand->bytes < LEAST_BYTES / 2 || thread == 0) {

@@ -47,18 +47,13 @@ demand_of(const micro_work *f, size_t demand)
     return &f->it->workload->demands[demand];
 }
 
-static bool
-is_backward(const micro_work *f, size_t event)
-{
-    return (ml_events_flags(&f->it->trace->events, event) & ML_EVENT_BACKWARD) != 0;
-}
-
 /* Whether a pass frees DEMAND, not after that of OF. */
 static bool
 is_freed_until(const micro_work *f, const span *of, size_t demand)
 {
     size_t freed = demand_of(f, demand)->freed;
-    return freed != ML_NO_EVENT && is_backward(f, freed) &&
+    return freed != ML_NO_EVENT &&
+           ml_events_is_backward(&f->it->trace->events, freed) &&
            (of->end == f->it->workload->count || freed < demand_of(f, of->end)->born);
 }
 
@@ -344,12 +339,14 @@ ml_advise_micro(const ml_advice_case *it, ml_proposals *out)
     while (error == 0 && of.first < workload->count) {
         of.back = of.first;
         while (of.back < workload->count &&
-               !is_backward(&f, demand_of(&f, of.back)->born)) {
+               !ml_events_is_backward(&f.it->trace->events,
+                                      demand_of(&f, of.back)->born)) {
             of.back++;
         }
         of.end = of.back;
-        while (of.end < workload->count &&
-               is_backward(&f, demand_of(&f, of.end)->born)) {
+        while (
+            of.end < workload->count &&
+            ml_events_is_backward(&f.it->trace->events, demand_of(&f, of.end)->born)) {
             of.end++;
         }
         if (of.back < workload->count) {

@@ -46,8 +46,8 @@ typedef struct results {
 static bool
 is_backward(const ml_advice_case *it, size_t demand)
 {
-    return (ml_events_flags(&it->trace->events, it->workload->demands[demand].born) &
-            ML_EVENT_BACKWARD) != 0;
+    return ml_events_is_backward(&it->trace->events,
+                                 it->workload->demands[demand].born);
 }
 
 static int

@@ -219,7 +219,7 @@ ml_graph_calls_end(const ml_graph_passes *f)
          i > workload->before_count && ends != NULL && threads != NULL; i--) {
         const ml_demand *demand = &workload->demands[i - 1];
         run *now = &threads[ml_events_autograd_thread(events, demand->born)];
-        if ((ml_events_flags(events, demand->born) & ML_EVENT_BACKWARD) != 0) {
+        if (ml_events_is_backward(events, demand->born)) {
             continue;
         }
         uint32_t module = facts->of[demand->stack].outer_module;
@@ -290,6 +290,20 @@ sort_by_event(ml_graph_passes *f)
     }
 }
 
+/* The pass that ran the node for which a forward made DEMAND; NULL: none. */
+static const ml_graph_pass *
+pass_over(const ml_graph_passes *f, size_t demand)
+{
+    const ml_events *events = &f->it->trace->events;
+    size_t born = f->it->workload->demands[demand].born;
+    uint16_t thread = ml_events_autograd_thread(events, born);
+    uint64_t sequence = ml_events_sequence(events, born);
+    return ml_explained_of(f->it, demand)->cause.phase != ML_PHASE_FORWARD ||
+                   thread == 0 || sequence <= f->threads[thread].first
+               ? NULL
+               : ml_graph_pass_of(f, thread, sequence - 1);
+}
+
 /* A pass that retained its graph shares what a later pass frees. */
 static void
 find_shared(ml_graph_passes *f)
@@ -297,18 +311,15 @@ find_shared(ml_graph_passes *f)
     const ml_events *events = &f->it->trace->events;
     for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
         const ml_demand *of = &f->it->workload->demands[i];
-        uint16_t thread = ml_events_autograd_thread(events, of->born);
-        uint64_t sequence = ml_events_sequence(events, of->born);
-        if (ml_explained_of(f->it, i)->cause.phase != ML_PHASE_FORWARD || thread == 0 ||
-            sequence <= f->threads[thread].first ||
-            of->freed >= f->it->trace->event_count ||
-            (ml_events_flags(events, of->freed) & ML_EVENT_BACKWARD) == 0) {
+        const ml_graph_pass *ran = pass_over(f, i);
+        if (ran == NULL || of->freed >= f->it->trace->event_count ||
+            !ml_events_is_backward(events, of->freed)) {
             continue;
         }
-        const ml_graph_pass *ran = ml_graph_pass_of(f, thread, sequence - 1);
-        ml_graph_pass *by = ran != NULL ? &f->passes[ran - f->passes] : NULL;
+        ml_graph_pass *by = &f->passes[ran - f->passes];
+        uint64_t sequence = ml_events_sequence(events, of->born);
         const ml_graph_pass *again = ml_graph_pass_at(f, of->freed);
-        if (by != NULL && again != NULL && by->freed == 0 && again->first > by->first) {
+        if (again != NULL && by->freed == 0 && again->first > by->first) {
             by->shared = sequence > by->shared ? sequence : by->shared;
             by->again =
                 by->again == 0 || again->first < by->again ? again->first : by->again;
@@ -340,7 +351,7 @@ find_apart(ml_graph_passes *f)
     const ml_events *events = &f->it->trace->events;
     for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
         size_t born = f->it->workload->demands[i].born;
-        if ((ml_events_flags(events, born) & ML_EVENT_BACKWARD) == 0) {
+        if (!ml_events_is_backward(events, born)) {
             continue;
         }
         const ml_graph_pass *by = ml_graph_pass_at(f, born);
@@ -358,18 +369,9 @@ find_apart(ml_graph_passes *f)
 static void
 find_trained(ml_graph_passes *f)
 {
-    const ml_events *events = &f->it->trace->events;
     for (size_t i = f->it->workload->before_count; i < f->it->workload->count; i++) {
-        const ml_demand *demand = &f->it->workload->demands[i];
-        if (ml_explained_of(f->it, i)->cause.phase != ML_PHASE_FORWARD ||
-            f->trained[demand->stack]) {
-            continue;
-        }
-        uint16_t thread = ml_events_autograd_thread(events, demand->born);
-        uint64_t sequence = ml_events_sequence(events, demand->born);
-        f->trained[demand->stack] = thread != 0 &&
-                                    sequence > f->threads[thread].first &&
-                                    ml_graph_pass_of(f, thread, sequence - 1) != NULL;
+        uint32_t stack = f->it->workload->demands[i].stack;
+        f->trained[stack] = f->trained[stack] || pass_over(f, i) != NULL;
     }
 }
 
