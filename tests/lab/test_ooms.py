@@ -57,12 +57,13 @@ def test_a_pass_that_a_checkpoint_repeats(tmp_path):
 # cuBLAS's workspace lies in memory that the loss freed, which then no longer holds a request of
 # the batch's size.  As on the H200 of bench/results/ooms_wide_h200_torch2.11.0_2026-11-28.txt.
 @pytest.mark.skipif(not torch_since(2, 10), reason="needs per_process_memory_fraction")
-def test_memory_that_a_workspace_cuts(tmp_path, monkeypatch):
+@pytest.mark.parametrize("given", [115500, 154688])
+def test_memory_that_a_workspace_cuts(given, tmp_path, monkeypatch):
     conf = f"per_process_memory_fraction:{22.5 / 139.8:.4f}"
     h200 = {**oom_programs.device, **phantom.environment(gpu="h200"),
             "PYTORCH_CUDA_ALLOC_CONF": conf}  # fmt: skip
     monkeypatch.setattr(oom_programs, "device", h200)
-    fit = make_fit("squares", tmp_path, 115500)[0]["make_fit"]
+    fit = make_fit("squares", tmp_path, given)[0]["make_fit"]
     assert fit["batch_named"] and fits("squares", fit["batch"], tmp_path)
     assert not fits("squares", most_above(fit["batch"]) + 1, tmp_path)
     assert fit["needs_least_bytes"] <= fit["needs_most_bytes"]

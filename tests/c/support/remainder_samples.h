@@ -101,10 +101,10 @@ run_out(unsigned count, uint64_t mib_each, uint64_t left)
 }
 
 static inline void
-find(ml_remainder *remainder, ml_advice_case *it, bool much)
+find(ml_remainder *remainder, ml_advice_case *it, enum ml_assumed assumed)
 {
     CHECK_INT(ml_advice_case_init(it, s.recording, 0), 0);
-    CHECK_INT(ml_remainder_init(remainder, it, much), 0);
+    CHECK_INT(ml_remainder_init(remainder, it, assumed), 0);
 }
 
 static inline void

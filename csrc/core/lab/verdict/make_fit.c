@@ -7,23 +7,42 @@ typedef struct make_fit_work {
     const ml_advice_case *it;
     ml_trial_options options; /* with the memory of the run */
     ml_make_fit *out;
+    ml_remainder assumed[ML_ASSUMED_COUNT]; /* owned; the first COUNT */
+    size_t count;
 } make_fit_work;
+
+/* Whether PARTS of WHOLE fit in MEMORY with the first COUNT of what is assumed. */
+static int
+fits(const make_fit_work *f, size_t count, uint32_t parts, uint64_t memory, bool *out)
+{
+    ml_trial_options options = f->options;
+    options.memory_bytes = memory;
+    uint32_t whole = ml_make_fit_whole(f->out);
+    int error = 0;
+    *out = true;
+    for (size_t i = 0; i < count && error == 0 && *out; i++) {
+        ml_trial_result result;
+        error = ml_remainder_try(&f->assumed[i], &options, parts, whole, &result);
+        *out = error == 0 && result.ooms == 0;
+    }
+    return error;
+}
 
 /* By bisection: the whole batch is known not to fit. */
 static int
-find_batch(const make_fit_work *f, const ml_remainder *remainder, uint32_t *batch)
+find_batch(const make_fit_work *f, size_t count, uint64_t memory, uint32_t *batch)
 {
     uint32_t good = 0;
     uint32_t whole = ml_make_fit_whole(f->out);
     uint32_t bad = whole;
     while (bad - good > 1 && bad - good > whole / ML_FIT_PARTS) {
         uint32_t middle = good + (bad - good) / 2;
-        ml_trial_result result;
-        int error = ml_remainder_try(remainder, &f->options, middle, whole, &result);
+        bool fit;
+        int error = fits(f, count, middle, memory, &fit);
         if (error < 0) {
             return error;
         }
-        *(result.ooms == 0 ? &good : &bad) = middle;
+        *(fit ? &good : &bad) = middle;
     }
     *batch = good;
     return 0;
@@ -125,28 +144,27 @@ ml_make_fit_number(const ml_make_fit *fit)
     return fit->batch_number == 0 ? 0 : fit->batch_safe;
 }
 
-/* Where the free blocks lie otherwise, amounts assumed small may take more than large ones. */
 static int
-find_batches(const make_fit_work *f, const ml_remainder *little,
-             const ml_remainder *much)
+find_batches(const make_fit_work *f)
 {
     ml_make_fit *out = f->out;
-    make_fit_work careful = *f;
-    careful.options.memory_bytes -= careful.options.memory_bytes / ML_FIT_MARGIN_PART;
-    int error = find_batch(&careful, much, &out->batch_safe);
+    uint64_t memory = f->options.memory_bytes;
+    uint64_t careful = memory - memory / ML_FIT_MARGIN_PART;
+    int error = find_batch(f, f->count, careful, &out->batch_safe);
     if (error == 0) {
-        error = find_batch(f, little, &out->batch_most);
+        error = find_batch(f, 1, memory, &out->batch_most);
     }
-    if (error == 0 && out->batch_most < out->batch_safe) {
+    if (out->batch_most < out->batch_safe) {
         out->batch_most = out->batch_safe;
-        error = find_batch(&careful, little, &out->batch_safe);
     }
     return error;
 }
 
 static int
-find_fit(const make_fit_work *f, const ml_remainder *little, const ml_remainder *much)
+find_fit(const make_fit_work *f)
 {
+    const ml_remainder *little = &f->assumed[ML_ASSUMED_SMALL];
+    const ml_remainder *much = &f->assumed[ML_ASSUMED_LARGE];
     ml_make_fit *out = f->out;
     tell_unseen(much, out);
     int error = find_need(f, little, &out->needs_least);
@@ -170,7 +188,7 @@ find_fit(const make_fit_work *f, const ml_remainder *little, const ml_remainder 
         out->untold |= 1u << ML_UNTOLD_GROWTH;
     }
     if (error == 0 && out->untold == 0) {
-        error = find_batches(f, little, much);
+        error = find_batches(f);
         out->batch_named = agree(out);
     }
     return error;
@@ -186,18 +204,15 @@ ml_make_fit_find(const ml_advice_case *it, ml_make_fit *out)
     make_fit_work f = {.it = it, .options = it->options, .out = out};
     f.options.memory_bytes = it->memory_bytes;
     f.options.go_on = false;
-    ml_remainder little;
-    int error = ml_remainder_init(&little, it, false);
-    if (error < 0) {
-        return error;
+    int error = 0;
+    while (f.count < ML_ASSUMED_COUNT && error == 0) {
+        error = ml_remainder_init(&f.assumed[f.count], it, (enum ml_assumed)f.count);
+        f.count += error == 0;
     }
-    ml_remainder much;
-    error = ml_remainder_init(&much, it, true);
-    if (error == 0) {
-        error = find_fit(&f, &little, &much);
-        ml_remainder_fini(&much);
+    error = error == 0 ? find_fit(&f) : error;
+    while (f.count > 0) {
+        ml_remainder_fini(&f.assumed[--f.count]);
     }
-    ml_remainder_fini(&little);
     return error;
 }
 

@@ -1,8 +1,8 @@
 /* How a run fits that ran out of memory, or nearly: the batch that fits, and whether
  * fragmentation was to blame.  remedies.h has the remedies.
  *
- * Each figure comes from two trials of the run and its remainder.  One assumes little
- * memory for what was not recorded, the other much. */
+ * Each figure comes from trials of the run and its remainder, which assume little memory
+ * for what was not recorded, or much. */
 #ifndef ML_MAKE_FIT_H
 #define ML_MAKE_FIT_H
 
@@ -24,8 +24,9 @@ typedef struct ml_make_fit {
     bool state_assumed;
     uint64_t needs_least; /* reserved bytes that the whole run needs */
     uint64_t needs_most;
-    /* The largest batch that fits, with much and with little assumed, in parts of the
-     * recorded one, ml_make_fit_whole().  The true limit lies between.  Without a failed request: the recorded. */
+    /* The largest batch that fits, with each enum ml_assumed and with the small, in parts of
+     * the recorded one, ml_make_fit_whole().  The true limit lies between.  Without a failed
+     * request: the recorded. */
     uint32_t batch_safe;
     uint32_t batch_most;
     /* from the program's arguments; 0: not there */

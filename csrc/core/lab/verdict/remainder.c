@@ -391,11 +391,15 @@ lengthen(ml_remainder_builder *b)
 }
 
 int
-ml_remainder_init(ml_remainder *remainder, const ml_advice_case *it, bool much)
+ml_remainder_init(ml_remainder *remainder, const ml_advice_case *it,
+                  enum ml_assumed assumed)
 {
     int64_t last = ml_oom_last(it->recording, it->device);
     *remainder = (ml_remainder){.failed = last < 0 ? ML_NO_EVENT : (size_t)last};
-    ml_remainder_builder b = {.it = it, .out = remainder, .much = much};
+    ml_remainder_builder b = {.it = it,
+                              .out = remainder,
+                              .much = assumed != ML_ASSUMED_SMALL,
+                              .late = assumed == ML_ASSUMED_LATE};
     if (last >= 0) {
         b.stage = it->stages[last];
         b.pass = pass_before(it, (size_t)last);

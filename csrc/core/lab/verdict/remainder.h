@@ -7,8 +7,8 @@
  * comes the pass after the first step.  If an earlier pass had ended, its rest is the
  * remainder instead.
  *
- * Unknown amounts are assumed twice, once small and once large.  The truth lies
- * between, unless a doubt is named. */
+ * Unknown amounts are assumed small and large.  The truth lies between, unless a doubt
+ * is named; where the free blocks lie otherwise, it may take more than either. */
 #ifndef ML_REMAINDER_H
 #define ML_REMAINDER_H
 
@@ -43,6 +43,16 @@ enum ml_remainder_kind {
     ML_REST_GRADIENT
 };
 
+/* What is assumed where a recording does not tell. */
+enum ml_assumed {
+    ML_ASSUMED_SMALL,
+    ML_ASSUMED_LARGE,
+    /* As large, but a library takes its workspace for a backward pass late, from what the
+     * pass freed: the next pass finds less in one piece. */
+    ML_ASSUMED_LATE,
+    ML_ASSUMED_COUNT
+};
+
 typedef struct ml_remainder_item {
     bool scales;      /* with the batch */
     uint8_t kind;     /* enum ml_remainder_kind */
@@ -73,9 +83,10 @@ typedef struct ml_remainder {
     uint32_t untold; /* bit for each enum ml_untold; 0: none */
 } ml_remainder;
 
-/* The remainder of IT; without a failed request, the run unchanged.  MUCH: unknown
- * amounts are assumed large.  0, or ML_ENOMEM with nothing to free. */
-int ml_remainder_init(ml_remainder *remainder, const ml_advice_case *it, bool much);
+/* The remainder of IT; without a failed request, the run unchanged.  0, or ML_ENOMEM with
+ * nothing to free. */
+int ml_remainder_init(ml_remainder *remainder, const ml_advice_case *it,
+                      enum ml_assumed assumed);
 void ml_remainder_fini(ml_remainder *remainder);
 
 /* A trial with all that scales with the batch multiplied by PARTS / WHOLE.  Returns as

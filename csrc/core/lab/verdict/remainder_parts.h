@@ -15,7 +15,8 @@ typedef struct ml_remainder_builder {
      * nothing is. */
     size_t anew_from;
     size_t anew_until;
-    bool much;
+    bool much;     /* unknown amounts are assumed large */
+    bool late;     /* ML_ASSUMED_LATE */
     bool casts;    /* the loss ends with a cast to float32 */
     bool squares;  /* the backward pass of a loss that squares follows */
     uint8_t stage; /* enum ml_stage of the request that failed */

@@ -293,10 +293,11 @@ ml_remainder_backward(ml_remainder_builder *b)
         out->untold |= 1u << ML_UNTOLD_WORKSPACES;
     }
     /* A loss's backward pass has no product: the workspace comes after it, and may lie in what
-     * that freed, which leaves less room for the next pass.  Much: the peak has it, too. */
-    int error = b->much ? add_workspace(b) : 0;
+     * that freed, which leaves less room for the next pass.  Early: the peak has it, too. */
+    bool early = b->much && !b->late;
+    int error = early ? add_workspace(b) : 0;
     error = error == 0 ? finish_loss_backward(b) : error;
-    bool begun = b->much;
+    bool begun = early;
     pass_back at = {.begins = !b->casts, .of_cast = b->casts};
     if (error == 0) {
         error = find_missing(b, &at.sizes, &at.left);

@@ -75,7 +75,7 @@ test_layers_that_were_not_reached(void)
     ml_advice_case it;
     CHECK_INT(ml_advice_case_init(&it, s.recording, 0), 0);
     ml_remainder remainder;
-    CHECK_INT(ml_remainder_init(&remainder, &it, false), 0);
+    CHECK_INT(ml_remainder_init(&remainder, &it, ML_ASSUMED_SMALL), 0);
     CHECK_UINT(remainder.untold, 0);
     CHECK_UINT(remainder.modules, 3);
     /* The third's is the request; three follow. */
@@ -122,7 +122,7 @@ test_an_optimizer_that_was_noted(void)
     ml_advice_case it;
     CHECK_INT(ml_advice_case_init(&it, s.recording, 0), 0);
     ml_remainder remainder;
-    CHECK_INT(ml_remainder_init(&remainder, &it, true), 0);
+    CHECK_INT(ml_remainder_init(&remainder, &it, ML_ASSUMED_LARGE), 0);
     CHECK(!remainder.state_assumed);
     CHECK_UINT(remainder.state, 0);
     CHECK_UINT(remainder.gradients, 60 * MIB);

@@ -17,7 +17,7 @@ test_a_batch_divides_what_it_makes(void)
     note(ML_NOTE_BATCH, "--batch", 9, 0);
     ml_advice_case it;
     ml_remainder little;
-    find(&little, &it, false);
+    find(&little, &it, ML_ASSUMED_SMALL);
     CHECK(!little.items[0].scales);
     CHECK(little.items[1].scales);
     end(&little, &it);
@@ -38,7 +38,7 @@ test_a_workspace_of_a_product_does_not_scale(void)
     event_in(ML_ACTION_OOM, 20 * MIB, 100 * MIB, layer);
     ml_advice_case it;
     ml_remainder little;
-    find(&little, &it, false);
+    find(&little, &it, ML_ASSUMED_SMALL);
     CHECK(!little.items[1].scales);
     CHECK(little.items[2].scales);
     CHECK(little.items[3].scales);
@@ -71,14 +71,14 @@ test_a_pass_of_another_size(void)
     event_in(ML_ACTION_OOM, 5 * MIB, 20 * MIB, stacks[1]);
     ml_advice_case it;
     ml_remainder little;
-    find(&little, &it, false);
+    find(&little, &it, ML_ASSUMED_SMALL);
     CHECK_UINT(little.untold, 0);
     /* The third layer, twice as large. */
     CHECK_UINT(little.forward, 20 * MIB);
     end(&little, &it);
     /* Much: with a backward pass of three blocks as large. */
     ml_remainder much;
-    find(&much, &it, true);
+    find(&much, &it, ML_ASSUMED_LARGE);
     CHECK_UINT(much.forward, 80 * MIB);
     end(&much, &it);
     sample_end(&s);
@@ -113,7 +113,7 @@ check_untold(uint32_t untold)
 {
     ml_advice_case it;
     ml_remainder little;
-    find(&little, &it, false);
+    find(&little, &it, ML_ASSUMED_SMALL);
     CHECK_UINT(little.untold, untold);
     end(&little, &it);
     sample_end(&s);
@@ -264,7 +264,7 @@ test_a_loss_in_16_bits_casts_to_float32(void)
         s.notes[s.recording->note_count - 1].values[3] = (uint64_t)classes;
         ml_advice_case it;
         ml_remainder little;
-        find(&little, &it, false);
+        find(&little, &it, ML_ASSUMED_SMALL);
         CHECK_UINT(little.untold, 0);
         uint64_t cast = 0;
         for (size_t i = little.recorded + 1; i < little.workload->count; i++) {
@@ -296,7 +296,7 @@ test_memory_ends_in_the_loss_of_the_model(void)
     event_in(ML_ACTION_OOM, 10 * MIB, 80 * MIB, loss);
     ml_advice_case it;
     ml_remainder little;
-    find(&little, &it, false);
+    find(&little, &it, ML_ASSUMED_SMALL);
     CHECK_UINT(little.untold, 0);
     for (size_t i = little.recorded + 1; i < little.workload->count; i++) {
         CHECK(little.items[i].kind != ML_REST_PASS);
@@ -434,7 +434,7 @@ test_a_gradient_that_failed_does_not_scale(void)
     event_in(ML_ACTION_OOM, 10 * MIB, 20 * MIB, 0)->flags = ML_EVENT_BACKWARD;
     ml_advice_case it;
     ml_remainder little;
-    find(&little, &it, false);
+    find(&little, &it, ML_ASSUMED_SMALL);
     CHECK(!little.items[little.recorded].scales);
     CHECK_UINT(little.items[little.recorded].kind, ML_REST_GRADIENT);
     CHECK_UINT(little.gradients, 20 * MIB);
@@ -523,7 +523,7 @@ test_a_checkpoint_makes_again_what_is_kept(void)
     checkpointed();
     ml_advice_case it;
     ml_remainder much;
-    find(&much, &it, true);
+    find(&much, &it, ML_ASSUMED_LARGE);
     CHECK_UINT(much.untold, 0);
     /* In the next pass's forward alone; the others in two layers', and as often as a
      * backward pass makes them again. */
@@ -533,7 +533,7 @@ test_a_checkpoint_makes_again_what_is_kept(void)
     end(&much, &it);
     /* Little: half of what is perhaps kept. */
     ml_remainder little;
-    find(&little, &it, false);
+    find(&little, &it, ML_ASSUMED_SMALL);
     CHECK_UINT(count_brief(&little, 60), 4);
     CHECK_UINT(count_brief(&little, 10), 2);
     end(&little, &it);
