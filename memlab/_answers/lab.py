@@ -130,8 +130,8 @@ class Advice(Savings):
     together: it still saves after the advices before it.  file "": no single line.
     inner: of a loss in a library, the model's own line; None elsewhere.  The kind decides
     the meaning of bytes, blocks and count.  name: the owner's name for the
-    tensor, or, as "x of train", the variable that holds it.  lightning: of gradients, whether
-    Lightning's own loop frees them.  optimizer: of its temporaries the class, "" if not known.
+    tensor, or, as "x of train", the variable that holds it.  library_switch: what to
+    write where the library that trains, or has the model, has a switch for it; "" if none.  optimizer: of its temporaries the class, "" if not known.
     conf: allocator settings.
     """
 
@@ -146,7 +146,7 @@ class Advice(Savings):
     inner: ModelLine | None
     module: str
     name: str
-    lightning: bool
+    library_switch: str
     optimizer: str
     bytes: int
     blocks: int

@@ -36,12 +36,11 @@ def _gradients_late(item):
         else "zero_grad() frees the gradients only after the next forward pass, so that it "
         "takes other memory, which stays reserved."
     )
-    if item["lightning"]:
+    if item["library_switch"]:
         return (
             "Lightning's zero_grad() comes after the forward pass",
             there,
-            "in the LightningModule def optimizer_step(self, *a): "
-            "super().optimizer_step(*a); a[2].zero_grad()",
+            f"in the LightningModule {item['library_switch']}",
         )
     return (
         "zero_grad() comes after the forward pass",
@@ -96,7 +95,8 @@ def _checkpoint(item):
         "Activations are saved that could be recomputed",
         f"{waiting}Checkpointing keeps only the inputs of these modules and runs their forward "
         f"again in the backward pass, which takes time.{twice}",
-        "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False), or the model's "
+        item["library_switch"]
+        or "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False), or the model's "
         "own switch, such as gradient_checkpointing_enable() of transformers",
     )
 
@@ -230,7 +230,9 @@ def _loss_whole(item):
         "peak: logits, and what the loss computes from them. In "
         f"{plural(item['count'], 'chunk')} of the tokens, each recomputed in the backward "
         "pass, the loss needs only a part of that.",
-        "loss = sum(checkpoint(head_and_loss, h, t, use_reentrant=False) for h, t in "
+        f"{item['library_switch']}, which fuses the head and the loss, and needs liger-kernel"
+        if item["library_switch"]
+        else "loss = sum(checkpoint(head_and_loss, h, t, use_reentrant=False) for h, t in "
         f"zip(hidden.chunk({item['count']}), targets.chunk({item['count']}))), of tokens in one "
         "dimension",
     )

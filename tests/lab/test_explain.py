@@ -369,7 +369,7 @@ def test_every_kind_has_words():
     assert "checkpoint" in kinds and set(kinds) == set(advice_words.WORDS)
     item = dict.fromkeys(("bytes", "blocks", "count", "allocated_saving_bytes"), 1) | {"conf": "a:b", "batch_norm": True}
     item |= dict.fromkeys(("file", "module", "name", "function", "optimizer"), "x")
-    item |= {"line": 1, "lightning": True}
+    item |= {"line": 1, "library_switch": "x"}
     for kind, words in advice_words.WORDS.items():
         title, sentence, change = words(item)
         assert title and sentence.endswith(".") and change, kind
@@ -411,7 +411,7 @@ def test_what_other_advice_of_its_kind_covers_is_counted():
 
 def test_temporaries_that_are_gone_at_the_peak():
     item = {"bytes": 0, "blocks": 0, "count": 0, "conf": "fused=True", "batch_norm": False}
-    item["optimizer"] = "Adam"
+    item |= {"optimizer": "Adam", "library_switch": ""}
     _, sentence, _ = advice_words.WORDS["optimizer_temporaries"](item)
     assert sentence.startswith("They are freed at the peak of allocated memory")
     item["count"] = 8

@@ -72,7 +72,9 @@ ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
          ml_py_set(dict, "inner", ml_py_inner(recording, &line)) < 0 ||
          ml_py_set(dict, "module", text_at(module)) < 0 ||
          ml_py_set(dict, "name", text(recording->strings[advice->name])) < 0 ||
-         ml_py_set(dict, "lightning", PyBool_FromLong(advice->lightning)) < 0 ||
+         ml_py_set(dict, "library_switch",
+                   text_at(advice->library_switch != NULL ? advice->library_switch
+                                                          : "")) < 0 ||
          ml_py_set(dict, "optimizer", text(advice->optimizer)) < 0 ||
          ml_py_set(dict, "bytes", number(advice->bytes)) < 0 ||
          ml_py_set(dict, "blocks", number(advice->blocks)) < 0 ||

@@ -92,7 +92,6 @@ typedef struct ml_advice {
     uint8_t kind;    /* enum ml_advice_kind */
     bool exact;      /* false: the edit is an estimate of what the change does */
     bool normalizes; /* of checkpoints: batch normalization would run twice a step */
-    bool lightning;  /* of gradients: Lightning frees them, not a line of the program */
     bool most;       /* of which the change does no more, and maybe less; not exact */
     uint32_t frame;  /* frame id of the line that it is about; 0: none */
     uint32_t model;  /* frame id of the model's own line behind it; 0: itself */
@@ -103,6 +102,7 @@ typedef struct ml_advice {
     /* Of an optimizer's temporaries: its class, bytes borrowed of the recording; length 0: not
      * known. */
     ml_string optimizer;
+    const char *library_switch; /* static: as library_switches.h has it; NULL: none */
     uint64_t bytes;  /* concerned; at the peak, unless the kind says otherwise */
     uint64_t blocks; /* of these */
     uint64_t count;  /* as the kind says */

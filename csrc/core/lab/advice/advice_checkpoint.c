@@ -15,6 +15,7 @@
 
 #include "analysis/attribution/module_repeats.h"
 #include "base/base.h"
+#include "lab/advice/library_switches.h"
 
 /* Families tried, and demands of a call whose temporaries are considered. */
 #define MOST_FAMILIES 8
@@ -438,6 +439,11 @@ propose_family(calls *c, ml_proposals *out)
     if (error == 0) {
         advice->exact = false;
         advice->normalizes = has_batch_norm(c);
+        advice->library_switch =
+            c->count == 0
+                ? NULL
+                : ml_switch_of_checkpoint(c->it->recording,
+                                          demand_of(c, c->list[0].first)->stack);
         error = edit_calls(c, advice);
     }
     return error;

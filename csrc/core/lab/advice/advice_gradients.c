@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "lab/advice/library_switches.h"
 #include "recording/program_position.h"
 
 /* A step of the recording, as events. */
@@ -371,23 +372,6 @@ kind_of(const gradients_work *f, const made *gradient)
     return needed ? ML_ADVICE_COUNT : ML_ADVICE_GRADIENTS_LATE;
 }
 
-/* Whether Lightning, not a line of the program, freed at STACK. */
-static bool
-is_of_lightning(const ml_recording *recording, uint32_t stack)
-{
-    for (; stack != 0; stack = recording->stacks[stack].parent) {
-        uint32_t frame = recording->stacks[stack].frame;
-        enum ml_frame_place place = ml_frame_place_of(recording, frame);
-        ml_string file = recording->strings[recording->frames[frame].filename];
-        if (place == ML_PLACE_USER || place == ML_PLACE_PACKAGE) {
-            return place == ML_PLACE_PACKAGE &&
-                   (ml_string_holds(file, "/lightning/pytorch/") ||
-                    ml_string_holds(file, "/pytorch_lightning/"));
-        }
-    }
-    return false;
-}
-
 static uint32_t
 stack_of_free(const gradients_work *f, const made *gradient)
 {
@@ -427,11 +411,12 @@ propose(const gradients_work *f, enum ml_advice_kind kind, ml_proposals *out)
             }
             advice->exact = false;
             advice->count = f->span_count;
-            advice->lightning =
-                kind == ML_ADVICE_GRADIENTS_LATE &&
-                is_of_lightning(it->recording, stack_of_free(f, gradient));
+            if (kind == ML_ADVICE_GRADIENTS_LATE) {
+                advice->library_switch = ml_switch_of_late_gradients(
+                    it->recording, stack_of_free(f, gradient));
+            }
         }
-        if (advice->frame == 0 && !advice->lightning) {
+        if (advice->frame == 0 && advice->library_switch == NULL) {
             advice->frame = line_of(f, gradient, kind);
         }
         if (ml_demand_at_peak(it, gradient->demand)) {

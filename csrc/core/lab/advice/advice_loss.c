@@ -16,6 +16,7 @@
 
 #include "analysis/answers/stages.h"
 #include "base/base.h"
+#include "lab/advice/library_switches.h"
 
 /* Nodes considered before and after that of the log-softmax. */
 #define NEAR_BEFORE 8
@@ -442,6 +443,8 @@ propose_wholes(loss_work *f, ml_proposals *out)
                 return ML_ENOMEM;
             }
             f->whole->exact = false;
+            f->whole->library_switch = ml_switch_of_loss(
+                f->it->recording, f->it->workload->demands[of.result].stack);
         }
         f->whole->count = LOSS_PARTS;
         error = edit_whole(f, &of);

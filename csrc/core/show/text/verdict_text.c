@@ -329,10 +329,6 @@ static const char *const actions[ML_ADVICE_COUNT][2] = {
     [ML_ADVICE_SETTINGS] = {"Change the allocator's settings", ""},
 };
 
-/* For the LightningModule: Lightning's own zero_grad() comes after the forward pass. */
-static const char of_lightning[] =
-    "def optimizer_step(self, *a): super().optimizer_step(*a); a[2].zero_grad()";
-
 /* BEFORE less or, if MORE, more bytes than AFTER, where that is worth telling. */
 static void
 put_difference(ml_buffer *out, size_t start, uint64_t before, uint64_t after, bool more,
@@ -394,7 +390,7 @@ is_of_variable(const ml_advice *advice)
 static const char *
 action_of(const ml_advice *advice)
 {
-    if (advice->lightning) {
+    if (advice->kind == ML_ADVICE_GRADIENTS_LATE && advice->library_switch != NULL) {
         return "Free the gradients after the update";
     }
     bool one_by_one = advice->kind == ML_ADVICE_OPTIMIZER_TEMPORARIES &&
@@ -443,7 +439,7 @@ void
 ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
 {
     const ml_advice *advice = change_of(words, index);
-    if (is_known(words, advice->frame)) {
+    if (is_known(words, advice->frame) && advice->library_switch == NULL) {
         put_spot(out, words, advice->model != 0 ? advice->model : advice->frame);
         ml_markup(out, ": ");
     }
@@ -451,7 +447,8 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
         put_deletion(out, words->recording->strings[advice->name]);
         return;
     }
-    ml_markup(out, advice->lightning ? of_lightning : actions[advice->kind][1]);
+    ml_markup(out, advice->library_switch != NULL ? advice->library_switch
+                                                  : actions[advice->kind][1]);
     if (advice->kind == ML_ADVICE_SETTINGS) {
         put_setting(out, advice->conf);
     }
