@@ -206,7 +206,7 @@ class MakeFit(TypedDict):
     not recorded. untold_because: why no batch is told. batch_factor and batch_factor_most:
     the largest batch that fits, of the recorded one, with much and with little assumed;
     batch_named: they agree, so that the first is told. batch: that as a number, where an
-    argument of the program named it; batch_recorded: 0 where none did. program: it and its
+    argument of the program named it, or its DataLoader has it; batch_recorded: 0 where neither. program: it and its
     arguments as a shell takes them, "" where not known. gpu_bytes: of the whole GPU.
     fragmented: where memory need not be in one piece, the request that failed succeeds, and
     so does what follows, as far as it can be told. batch_text: the batch that fits, or why

@@ -39,9 +39,28 @@ _STATE = {
 }
 
 
+def _loaders_batch():
+    """The batch of the DataLoaders that are being read; None: none is, or they differ."""
+    module = sys.modules.get("torch.utils.data.dataloader")
+    if module is None:
+        return None
+    found = set()
+    for item in gc.get_objects():
+        if issubclass(type(item), module._BaseDataLoaderIter):
+            # A property of the program's own sampler would run its code.
+            sampler = vars(item).get("_index_sampler")
+            batch = getattr(sampler, "__dict__", {}).get("batch_size")
+            if type(batch) is int and batch > 1:
+                found.add(batch)
+    return found.pop() if len(found) == 1 else None
+
+
 def _note_program():
-    """Notes the program, its arguments, and which of these is the batch."""
+    """Notes the program, its arguments, and the batch: which of these it is, or a DataLoader's."""
     found = words.batch_argument(sys.argv[1:])
+    if found is None and _core.noting():
+        of_loader = _loaders_batch()
+        found = of_loader and ("", of_loader)
     if found is not None:
         _core.note_before_oom("batch", *found)
     # A module that was run by its name has one.

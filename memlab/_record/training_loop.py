@@ -21,7 +21,7 @@ UNKNOWN, NO, YES = 0, 1, 2
 # Of what the program does with a model's result: means and sums alone; a loss over classes; one
 # element by element that keeps nothing; the mean or sum of its squares; a loss over classes that
 # alone holds the result.
-REDUCES, CLASSES, ELEMENTS, SQUARES, CLASSES_ALONE = 1, 2, 3, 4, 5
+REDUCES, CLASSES, ELEMENTS, SQUARES, CLASSES_ALONE, REDUCES_ALONE = 1, 2, 3, 4, 5, 6
 # Callers that are looked at: libraries that train for a program are some calls deep.
 _MOST_FRAMES = 200
 _OF_CLASSES = {"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"}
@@ -164,7 +164,7 @@ class _Part:
 
     def reduction(self, call: int) -> int:
         """REDUCES or SQUARES, if the result of the call there goes into nothing but its mean or
-        sum, or those of its squares; else UNKNOWN."""
+        sum, or those of its squares, REDUCES_ALONE if no variable has it; else UNKNOWN."""
         steps = [c for c in self.code if c.offset > call and c.opname not in _BESIDE_CALLS]
         results, reduced, kind = set(), False, REDUCES
         for step, after in zip(steps, steps[1:]):
@@ -173,7 +173,8 @@ class _Part:
             if _is_attribute(step):
                 whole = after.opname in _CALLS and not after.arg
                 if step.argval == "backward":
-                    return kind if reduced else UNKNOWN
+                    alone = kind == REDUCES and not results
+                    return (REDUCES_ALONE if alone else kind) if reduced else UNKNOWN
                 if not reduced and step.argval == "square" and whole and kind == REDUCES:
                     kind = SQUARES
                     continue

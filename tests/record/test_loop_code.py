@@ -10,7 +10,11 @@ import pytest
 from memlab._record import training_loop
 
 NO, YES, UNKNOWN = training_loop.NO, training_loop.YES, training_loop.UNKNOWN
-REDUCES, SQUARES = training_loop.REDUCES, training_loop.SQUARES
+REDUCES, SQUARES, REDUCES_ALONE = (
+    training_loop.REDUCES,
+    training_loop.SQUARES,
+    training_loop.REDUCES_ALONE,
+)
 
 
 class Tensor:
@@ -250,6 +254,11 @@ def reduced():
     net(x).mean().backward()
 
 
+def named():
+    out = net(x)
+    out.mean().backward()
+
+
 def squared():
     out = net(x)
     loss = out.square().mean()
@@ -272,11 +281,12 @@ def by_a_name_of_a_model(model=net):
 @pytest.mark.parametrize(
     ("step", "loss"),
     [
-        (reduced, REDUCES),
+        (reduced, REDUCES_ALONE),
+        (named, REDUCES),
         (squared, SQUARES),
         (of_rows, UNKNOWN),
         (read_again, UNKNOWN),
-        (by_a_name_of_a_model, REDUCES),
+        (by_a_name_of_a_model, REDUCES_ALONE),
     ],
 )
 def test_what_loss_follows(step, loss):
@@ -296,7 +306,7 @@ def test_the_call_of_a_model_is_found_behind_a_tuple():
 
     alone = Alone()
     alone((2, 2)).mean().backward()
-    assert net.told[-1][3] == REDUCES
+    assert net.told[-1][3] == REDUCES_ALONE
 
 
 def test_no_variable_of_the_program_outlives_its_function():

@@ -157,7 +157,8 @@ enum ml_loop_loss {
     ML_LOSS_SQUARES = 4,  /* the mean or sum of its squares */
     /* A loss over classes that the result goes into, held by nothing else: gone before the
      * backward pass. */
-    ML_LOSS_CLASSES_ALONE = 5
+    ML_LOSS_CLASSES_ALONE = 5,
+    ML_LOSS_REDUCES_ALONE = 6 /* likewise its mean or sum */
 };
 
 enum ml_note_kind {

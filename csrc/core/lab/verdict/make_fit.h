@@ -29,9 +29,9 @@ typedef struct ml_make_fit {
      * request: the recorded. */
     uint32_t batch_safe;
     uint32_t batch_most;
-    /* from the program's arguments; 0: not there */
+    /* From the program's arguments, or of its DataLoader; 0: neither. */
     uint32_t batch_number;
-    char batch_name[64];
+    char batch_name[64]; /* the argument; "": none */
     ml_string program;  /* and its arguments, for a shell; borrowed; empty: not known */
     uint64_t gpu_bytes; /* of the whole GPU; 0: not known */
     bool batch_named;   /* these agree: the safe one is the batch to take */

@@ -212,8 +212,11 @@ read_loop(ml_remainder_builder *b)
             b->output_lives = (uint8_t)note->values[1];
             b->outputs_living = note->values[2];
             b->loss = (uint8_t)note->values[3];
-            b->result_passes = b->loss == ML_LOSS_CLASSES_ALONE;
-            b->loss = b->result_passes ? ML_LOSS_CLASSES : b->loss;
+            b->result_passes =
+                b->loss == ML_LOSS_CLASSES_ALONE || b->loss == ML_LOSS_REDUCES_ALONE;
+            b->loss = b->loss == ML_LOSS_CLASSES_ALONE   ? ML_LOSS_CLASSES
+                      : b->loss == ML_LOSS_REDUCES_ALONE ? ML_LOSS_REDUCES
+                                                         : b->loss;
         }
         else if (note->kind == ML_NOTE_BATCH) {
             b->batch = note->values[0];

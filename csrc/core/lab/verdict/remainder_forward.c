@@ -308,9 +308,20 @@ add_cast(ml_remainder_builder *b, uint64_t bytes, size_t like)
     return ml_remainder_add(b, 2 * bytes, like, true, ML_REST_PASS, NULL);
 }
 
+/* Whether a linear layer asked for demand I: its backward pass does not need it. */
+static bool
+is_of_linear(const ml_remainder_builder *b, size_t i)
+{
+    const ml_recording *recording = b->it->recording;
+    uint32_t stack = b->out->workload->demands[i].stack;
+    const ml_frame *frame = &recording->frames[recording->stacks[stack].frame];
+    return ml_string_holds(recording->strings[frame->filename],
+                           "/torch/nn/modules/linear.py");
+}
+
 /* The loss of the demand RESULT.  Over classes it keeps the logarithms of their probabilities;
  * in 16 bits their cast to float32 besides, and of the result itself nothing.  Element by element
- * it makes a block that its mean frees. */
+ * it makes a block that its mean frees.  The mean or sum keeps nothing. */
 static int
 add_loss(ml_remainder_builder *b, size_t result)
 {
@@ -326,6 +337,10 @@ add_loss(ml_remainder_builder *b, size_t result)
             ml_remainder_free_at(b, result, ++b->now);
         }
         b->out->loss = b->loss != ML_LOSS_CLASSES ? 0 : cast ? 2 * bytes : bytes;
+    }
+    if (error == 0 && b->loss == ML_LOSS_REDUCES && b->result_passes &&
+        is_of_linear(b, result)) {
+        ml_remainder_free_at(b, result, ++b->now);
     }
     if (error == 0 && (b->squares || b->loss == ML_LOSS_ELEMENTS)) {
         size_t brief = 0;

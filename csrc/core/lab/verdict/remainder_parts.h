@@ -23,8 +23,8 @@ typedef struct ml_remainder_builder {
     /* As ML_NOTE_LOOP: each enum ml_loop_fact, and bytes. */
     uint8_t gradients_live;
     uint8_t output_lives;
-    uint8_t loss;       /* enum ml_loop_loss, but CLASSES for CLASSES_ALONE */
-    bool result_passes; /* it was CLASSES_ALONE */
+    uint8_t loss;       /* enum ml_loop_loss, without ALONE */
+    bool result_passes; /* it was ALONE */
     uint64_t outputs_living;
     uint64_t batch; /* of ML_NOTE_BATCH; 0: none */
 } ml_remainder_builder;

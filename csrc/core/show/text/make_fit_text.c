@@ -64,13 +64,34 @@ put_factor(ml_buffer *out, const ml_make_fit *fit, uint32_t batch)
     ml_markup_unsigned(out, hundredths % 100);
 }
 
+/* Whether an argument of the program names the batch, not its DataLoader. */
+static bool
+has_argument(const ml_make_fit *fit)
+{
+    return fit->batch_name[0] != '\0';
+}
+
+/* "--batch 8", or as the DataLoader takes it; from BATCH to MOST, if these differ. */
+static void
+put_batches(ml_buffer *out, const ml_make_fit *fit, uint64_t batch, uint64_t most)
+{
+    ml_markup(out, has_argument(fit) ? fit->batch_name : "batch_size=");
+    ml_markup(out, has_argument(fit) ? " " : "");
+    ml_markup_unsigned(out, batch);
+    if (most != batch) {
+        ml_markup(out, " and ");
+        ml_markup_unsigned(out, most);
+    }
+    ml_markup(out, has_argument(fit) ? "" : " of the DataLoader");
+}
+
 /* The command that measures it, with the program of the recording where it tells that.  The name
  * of its argument for a batch is a guess where it was not given. */
 static void
 put_command(ml_buffer *out, const ml_make_fit *fit)
 {
     ml_markup(out,
-              fit->batch_number != 0
+              has_argument(fit)
                   ? "To measure it: memlab fit"
                   : "To measure it, with the program's own argument for the batch: "
                     "memlab fit");
@@ -79,14 +100,15 @@ put_command(ml_buffer *out, const ml_make_fit *fit)
         ml_markup_unsigned(out, fit->gpu_bytes >> 20);
         ml_markup(out, "MiB");
     }
-    const char *name = fit->batch_number != 0 ? fit->batch_name : "batch";
+    const char *name = has_argument(fit) ? fit->batch_name : "batch";
     while (*name == '-') {
         name++;
     }
     ml_markup(out, " --vary ");
     ml_markup(out, name);
     ml_markup(out, "=1..");
-    ml_markup_unsigned(out, fit->batch_number != 0 ? fit->batch_number : 64);
+    uint32_t number = fit->batch_number != 0 ? fit->batch_number : 64;
+    ml_markup_unsigned(out, number);
     ml_markup(out, " ");
     if (fit->program.length != 0) {
         ml_buffer_append(out, fit->program.bytes, fit->program.length);
@@ -94,14 +116,13 @@ put_command(ml_buffer *out, const ml_make_fit *fit)
     else {
         ml_markup(out, "train.py");
     }
-    if (fit->batch_number == 0) {
-        ml_markup(out, " --batch 64");
+    if (!has_argument(fit)) {
+        ml_markup(out, " --batch ");
+        ml_markup_unsigned(out, number);
     }
     else if (fit->program.length == 0) {
         ml_markup(out, " ");
-        ml_markup(out, fit->batch_name);
-        ml_markup(out, " ");
-        ml_markup_unsigned(out, fit->batch_number);
+        put_batches(out, fit, fit->batch_number, fit->batch_number);
     }
 }
 
@@ -136,8 +157,8 @@ ml_fit_put_batch(ml_buffer *out, const ml_make_fit *fit)
     }
     else if (fit->batch_most == 0 && fit->batch_number != 0) {
         ml_markup(out, "No batch fits, not even ");
-        ml_markup(out, fit->batch_name);
-        ml_markup(out, " 1, estimated.");
+        put_batches(out, fit, 1, 1);
+        ml_markup(out, ", estimated.");
     }
     else if (fit->batch_most == 0) {
         ml_markup(out, "No batch fits: what does not grow with the batch is too much.");
@@ -145,6 +166,10 @@ ml_fit_put_batch(ml_buffer *out, const ml_make_fit *fit)
     else if (!fit->batch_named) {
         ml_markup(out, "Which batch fits cannot be told exactly, as much was still to "
                        "come: between ");
+        if (fit->batch_number != 0) {
+            put_batches(out, fit, fit->batch_safe, fit->batch_most);
+            ml_markup(out, ", ");
+        }
         put_factor(out, fit, fit->batch_safe);
         ml_markup(out, " and ");
         put_factor(out, fit, fit->batch_most);
@@ -154,9 +179,7 @@ ml_fit_put_batch(ml_buffer *out, const ml_make_fit *fit)
     else {
         ml_markup(out, "The batch that fits: ");
         if (fit->batch_number != 0) {
-            ml_markup(out, fit->batch_name);
-            ml_markup(out, " ");
-            ml_markup_unsigned(out, ml_make_fit_number(fit));
+            put_batches(out, fit, ml_make_fit_number(fit), ml_make_fit_number(fit));
             ml_markup(out, " (");
         }
         put_factor(out, fit, fit->batch_safe);

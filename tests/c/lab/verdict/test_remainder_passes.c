@@ -310,27 +310,33 @@ test_memory_ends_in_the_loss_of_the_model(void)
 static void
 test_a_loss_behind_the_last_layer(void)
 {
+    static const char linear[] = "/v/torch/nn/modules/linear.py";
+    static const char own[] = "/home/a/model.py";
     static const struct {
         int loss;
         bool much;
         unsigned peak;
+        const char *file; /* of the layers */
     } cases[] = {
         /* 60 and 300, the result's gradient and the one that it makes. */
-        {ML_LOSS_REDUCES, false, 560},
-        {ML_LOSS_ELEMENTS, false, 560},
-        {ML_LOSS_UNKNOWN, false, 560},
-        {ML_LOSS_CLASSES, false, 660},
-        {ML_LOSS_SQUARES, false, 760}, /* four of its backward pass */
+        {ML_LOSS_REDUCES, false, 560, linear},
+        {ML_LOSS_REDUCES_ALONE, false, 460, linear}, /* nothing saves the result */
+        {ML_LOSS_REDUCES_ALONE, false, 560, own},
+        {ML_LOSS_ELEMENTS, false, 560, own},
+        {ML_LOSS_UNKNOWN, false, 560, own},
+        {ML_LOSS_CLASSES, false, 660, own},
+        {ML_LOSS_SQUARES, false, 760, own}, /* four of its backward pass */
         /* What it keeps, and four of its backward pass. */
-        {ML_LOSS_UNKNOWN, true, 860},
+        {ML_LOSS_UNKNOWN, true, 860, own},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         begin();
         for (unsigned k = 0; k < 3; k++) {
             parameter(layers[k], 20);
         }
-        take(100, in_module(layers[0]), 0);
-        event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, in_module(layers[1]));
+        take(100, in_function(cases[i].file, "forward", layers[0]), 0);
+        event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB,
+                 in_function(cases[i].file, "forward", layers[1]));
         note(ML_NOTE_OPTIMIZER, "SGD", 0, 60 * MIB);
         note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
         s.notes[s.recording->note_count - 1].values[3] = (uint64_t)cases[i].loss;

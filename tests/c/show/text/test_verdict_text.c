@@ -338,14 +338,21 @@ test_the_batch_that_fits(void)
                         .batch_name = "--batch-size"};
     check_batch(&fit, "The batch that fits: --batch-size 33 (0.83 times this one), "
                       "estimated.");
+    fit.batch_name[0] = '\0';
+    check_batch(&fit,
+                "The batch that fits: batch_size=33 of the DataLoader (0.83 times "
+                "this one), estimated.");
+    memcpy(fit.batch_name, "--batch-size", sizeof("--batch-size"));
     fit.batch_named = false;
     fit.gpu_bytes = UINT64_C(24) << 30;
     check_batch(
         &fit,
         "Which batch fits cannot be told exactly, as much was still to come: between "
-        "0.83 and 0.85 times this one. To measure it: memlab fit --memory 24576MiB "
+        "--batch-size 33 and 34, 0.83 and 0.85 times this one. To measure it: memlab "
+        "fit --memory 24576MiB "
         "--vary batch-size=1..40 train.py --batch-size 40");
     fit.batch_number = 0;
+    fit.batch_name[0] = '\0';
     fit.batch_safe = 341; /* of 1,024 */
     fit.batch_most = 450;
     check_batch(
@@ -354,6 +361,7 @@ test_the_batch_that_fits(void)
               "own argument for the batch: memlab fit --memory 24576MiB --vary "
               "batch=1..64 train.py --batch 64");
     fit.batch_number = 40;
+    memcpy(fit.batch_name, "--batch-size", sizeof("--batch-size"));
     fit.untold = 1u << ML_UNTOLD_GROWTH | 1u << ML_UNTOLD_WORKSPACES;
     fit.program = (ml_string){"t.py --batch-size 40", 20};
     check_batch(
