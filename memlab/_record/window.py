@@ -133,7 +133,7 @@ class Window:
         if self.remote_file_name is not None:
             names.fill(self.remote_file_name, times.Progress(), **variables)
         recording._name_file(**variables)
-        os.makedirs(folder, exist_ok=True)
+        names.make_folder(folder)
         if not self.overwrite:
             names.require_empty(folder, resumed)
         # The program may change its working directory.
