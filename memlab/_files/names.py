@@ -236,6 +236,21 @@ def inside(folder: str, name: str) -> str:
     return os.path.join(folder, name)
 
 
+def make_folder(path: str, argument: str = "folder") -> None:
+    """Makes the folder PATH of files.  Raises OSError, whose text names the ARGUMENT that
+    gave it.
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"the folder of memlab's files, {path}, cannot be made: {error.strerror}; give "
+            f"another {argument}",
+            error.filename,
+        ) from None
+
+
 def is_uri(name: str) -> bool:
     """Whether NAME begins with a scheme, as in s3://bucket/path and dbfs:/path."""
     return _URI.match(name) is not None

@@ -74,7 +74,7 @@ def scheme_of(uri: str) -> str:
     """The scheme of URI.  Raises Refused if it has none."""
     match = _SCHEME.match(uri)
     if match is None:
-        raise Refused("it has no scheme; write for example s3://bucket/name")
+        raise Refused("it is no URI with ://; write for example s3://bucket/name")
     return match[1].lower()
 
 

@@ -44,6 +44,9 @@ _NOT_COUNTED = {
     "dur": "the trainer does not know how long it trains",
 }
 
+# What to do about files that cannot be written.
+_ELSEWHERE = "the callback's snapshot.save(path) writes it elsewhere"
+
 # Names that windows of this process have sent files under, by themselves.
 _sent: set[str] = set()
 
@@ -133,7 +136,7 @@ class Window:
         if self.remote_file_name is not None:
             names.fill(self.remote_file_name, times.Progress(), **variables)
         recording._name_file(**variables)
-        os.makedirs(folder, exist_ok=True)
+        names.make_folder(folder)
         if not self.overwrite:
             names.require_empty(folder, resumed)
         # The program may change its working directory.
@@ -264,7 +267,9 @@ class Window:
             prefix, beside = self._prefix(progress)
             os.makedirs(os.path.dirname(prefix), exist_ok=True)
         except Exception as error:
-            self._complain(f"the recording of memory could not be written: {_said(error)}")
+            self._complain(
+                f"the recording of memory could not be written: {_said(error)}; {_ELSEWHERE}"
+            )
             return
         for path, write in (
             (f"{prefix}.pickle", lambda path: data.write_pickle(path, True)),
@@ -273,7 +278,8 @@ class Window:
             try:
                 write(path)
             except Exception as error:
-                self._complain(f"{path!r} could not be written: {_said(error)}")
+                reason = getattr(error, "strerror", None) or _said(error)
+                self._complain(f"{path!r} could not be written: {reason}; {_ELSEWHERE}")
             else:
                 self.files.append(path)
         self._say_files(data, why_open is not None)

@@ -24,8 +24,8 @@ _MODULE = ("-m", "--module")
 _PYTHON = re.compile(r"python[0-9.]*")
 # Interpreter options with a value of their own.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
-# torch's own compilers.
-_COMPILERS = "compile_worker"
+# torch's own compilers, and what py-cpuinfo starts, as in each Trainer of Composer.
+_OF_LIBRARIES = "compile_worker", "cpuinfo/cpuinfo.py"
 
 
 def recording(words, own):
@@ -49,7 +49,7 @@ def recording(words, own):
     name = program if module else os.path.basename(program)
     if name in _LAUNCHERS:
         return _launched(words, at + module + 1, _LAUNCHERS[name], own)
-    if name.partition(".")[0] == "memlab" or _COMPILERS in program:
+    if name.partition(".")[0] == "memlab" or any(p in program for p in _OF_LIBRARIES):
         return None
     return [*words[:at], "-m", "memlab", *own, *words[at:]]
 
@@ -100,6 +100,15 @@ def watch(tell):
     subprocess.Popen.__init__ = __init__
 
 
+def _runs(words, program):
+    """Whether WORDS run PROGRAM, words for python, with the same arguments."""
+    _, *mine = program
+    if mine[:1] != ["-m"]:
+        mine[:1] = map(os.path.abspath, mine[:1])
+        words = [os.path.abspath(word) if word.endswith(".py") else word for word in words]
+    return bool(mine) and is_python(os.path.basename(words[0])) and words[-len(mine) :] == mine
+
+
 def _words(command):
     if isinstance(command, (str, bytes)):
         return shlex.split(os.fsdecode(command))
@@ -120,6 +129,10 @@ def note(commands, own, program):
     text = (
         f"memlab: the program started {started}, not recorded: {shlex.join(commands[0])}"
     )
+    if ranks := sum(_runs(words, program) for words in commands):
+        # Lightning starts the ranks but the first so, and none if torchrun started them.
+        line = _launched(["torchrun", "--nproc-per-node", str(ranks + 1), *program[1:]], 3, "-m", own)
+        return f"{text}\nmemlab: to record all, if they are its ranks: {shlex.join(line)}"
     if line:
         return f"{text}\nmemlab: to record: {shlex.join(line)}"
     return f"{text}\nmemlab: to record: save its program to a file, and memlab run FILE"

@@ -336,6 +336,11 @@ class MemoryMonitor(_Callback):
         self._failed = False
         self._why_not = ""  # why nothing is logged
 
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port for Prometheus; None without it, and before the first figures."""
+        return self._sinks.address
+
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins anew: another training ended the sinks, or this process was forked."""
         if stage == "fit":

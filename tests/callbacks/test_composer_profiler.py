@@ -464,6 +464,25 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as
     tell(other=run("other"))
 tell(theirs=len(theirs.events()))
 
+# A Profiler's own TorchProfiler, and one among the callbacks.
+among = TorchProfiler(folder="among", filename="{batch}.json", memory_filename="{batch}.html")
+both = Profiler(cyclic_schedule(active=1), torch_prof_folder="its")
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    Trainer(among, profiler=both, batches=3).fit().close()
+tell(both=[files("among"), files("its"),
+           [str(w.message) for w in said if str(w.message).startswith("memlab: ")]])
+
+# A full disk: torch prints it, and its unfinished file stays.
+class Full(torch.profiler.profile):
+    def export_chrome_trace(self, path):
+        pathlib.Path(path + ".tmp").write_text("{")
+
+torch.profiler.profile, real = Full, torch.profiler.profile
+found = run("full")
+tell(full={**found, "files": sorted(os.listdir("full"))})
+torch.profiler.profile = real
+
 # torch crashes where what it could not prepare is begun.
 whole = torch.autograd.profiler.profile
 real, whole._prepare_trace = whole._prepare_trace, lambda self: 1 / 0
@@ -506,6 +525,22 @@ def test_the_training_goes_on_where_files_cannot_be_written(failed):
     trace, page = away["said"]
     assert "a trace was not written" in trace and "away" in trace
     assert "a memory timeline was not written" in page
+
+
+@pytest.mark.cuda
+def test_a_trace_that_torch_could_not_finish_is_no_file(failed):
+    assert failed.full["files"] == ["2.html", "4.html"]
+    (said,) = failed.full["said"]
+    assert "a trace was not written: OSError: torch could not write" in said
+    assert "full/2.json, as on a full disk" in said
+
+
+@pytest.mark.cuda
+def test_of_two_torch_profilers_one_records_and_the_other_says_what_to_do(failed):
+    among, its, (said,) = failed.both
+    assert (among, its) == (["2.html", "2.json"], [])
+    assert "another TorchProfiler records them" in said
+    assert "torch_prof_profile_memory=False and torch_prof_with_flops=False" in said
 
 
 @pytest.mark.cuda

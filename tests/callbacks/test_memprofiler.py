@@ -184,7 +184,7 @@ def test_what_fails_is_told_once_and_never_raised(found):
     seen = found["broken"]
     assert len(seen["keys"]) == 6
     hooks, files = seen["warnings"]
-    assert "memory hooks: OSError: no reset; enable_memory_hooks=False" in hooks
+    assert "leaves out the hook broken, which raised OSError: no reset" in hooks
     assert "its files" in files and "look at save_dir" in files
 
 

@@ -124,6 +124,17 @@ def test_a_hook_of_the_programs_own_that_raises_is_left_out(torch, tmp_path):
     assert "leaves out the hook" in text and "broken, which raised KeyError: 'mine'" in text
 
 
+def test_a_reset_that_raises_is_left_out_alone(torch, tmp_path):
+    def reset(module, attributes):
+        raise KeyError("mine")
+
+    module = loop(torch, tmp_path, memory_hooks={"reset_state_hooks": reset})
+    (text,) = trained(module, torch, steps=3)
+    assert "leaves out the hook" in text and "reset, which raised KeyError: 'mine'" in text
+    # The others' figures are there.
+    assert module.memprofiler.memory_stats["0.training_step.2.end"]["npp_diff"] > 0
+
+
 def test_a_function_for_saved_tensors_that_raises_is_left_out(torch, tmp_path):
     packed = []
 

@@ -228,3 +228,13 @@ def test_no_framework_is_needed():
         "assert not {'torch', 'composer', 'fsspec'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_its_argument(tmp_path):
+    (tmp_path / "file").touch()
+    folder = str(tmp_path / "file" / "below")
+    with pytest.raises(NotADirectoryError) as caught:
+        _names.make_folder(folder, "save_dir")
+    assert f"{folder}, cannot be made: Not a directory; give another save_dir" in str(caught.value)
+    _names.make_folder(str(tmp_path / "new" / "below"))
+    assert (tmp_path / "new" / "below").is_dir()

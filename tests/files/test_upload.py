@@ -329,7 +329,7 @@ def test_what_is_missing_is_named(said, file, monkeypatch, tmp_path):
         said,
         [
             "fsspec knows no nonsense://",
-            "it has no scheme; write for example s3://bucket/name",
+            "it is no URI with ://; write for example s3://bucket/name",
             "it cannot be read: No such file or directory",
             "gs:// needs a package: Please install gcsfs",
             'pip install "memlab[remote]"',

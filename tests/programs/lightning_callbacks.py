@@ -251,7 +251,7 @@ monitor = callbacks.MemoryMonitor(prometheus=0)
 for _ in range(2):
     monitor.setup(trainer, net, "fit")
     monitor._sinks.write({"memory/ooms": 0}, 1)
-    socket.create_connection(monitor._sinks.address).close()
+    socket.create_connection(monitor.address).close()
     monitor.on_train_end(trainer, net)
 found["endpoints"] = [text for text in told if "Prometheus" in text]
 

@@ -55,8 +55,8 @@ def already_recording(trainer):
     [
         (broken_logger, "was not sent", 2),
         (no_timestamp, "was given up", 0),
-        (folder_is_a_file, "could not be written", 0),
-        (pickle_is_a_folder, "could not be written", 1),
+        (folder_is_a_file, "could not be written: FileExistsError", 0),
+        (pickle_is_a_folder, "could not be written: Is a directory; the callback's snapshot.save(", 1),
         (already_recording, "could not begin: Error: recording already", 0),
     ],
 )

@@ -1,5 +1,6 @@
 """The command lines that record what a program starts with subprocess."""
 
+import os
 import shlex
 
 import pytest
@@ -36,6 +37,7 @@ RUN = "memlab run --phantom"
         ("python -m memlab run train.py", None),
         ("torchrun -m memlab run train.py", None),
         ("python /x/torch/_inductor/compile_worker/__main__.py --workers=2", None),
+        ("python /x/site-packages/cpuinfo/cpuinfo.py --json", None),
         ("", None),
     ],
 )
@@ -54,6 +56,11 @@ def test_what_is_told_of_several():
     launcher = ["python", "-m", "torch.distributed.run", "train.py"]
     assert _commands.note(commands, OWN, launcher).endswith(
         f"to record: python -m torch.distributed.run -m {RUN} train.py"
+    )
+    # As Lightning starts the ranks but the first.
+    ranks = [["/usr/bin/python", "-u", os.path.abspath("main.py"), "--lr", "1"]] * 3
+    assert _commands.note(ranks, OWN, ["python", "main.py", "--lr", "1"]).endswith(
+        f"torchrun --nproc-per-node 4 -m {RUN} main.py --lr 1"
     )
     alone = _commands.note([["python", "-c", "pass"]], OWN, ["python", "main.py"])
     assert "another Python process, not recorded" in alone and "memlab run FILE" in alone

@@ -75,7 +75,7 @@ def prepare_folder(template: str, run_name: str, overwrite: bool) -> str:
     out of it.
     """
     folder = os.path.abspath(names.fill(template, run_name=run_name))
-    os.makedirs(folder, exist_ok=True)
+    names.make_folder(folder)
     if not overwrite:
         names.require_empty(folder, composer_hooks.resumes())
     return folder

@@ -130,7 +130,8 @@ class Profiler(Callback):
 
     Raises ValueError if torch_prof_memory_filename is given and not all of
     torch_prof_with_stack, torch_prof_record_shapes and torch_prof_profile_memory, as in
-    Composer; a TorchProfiler among the callbacks draws the timeline without them.
+    Composer; a TorchProfiler among the callbacks draws the timeline without them,
+    if this Profiler makes none.
     """
 
     def __init__(
@@ -198,7 +199,8 @@ class Profiler(Callback):
                 "torch_prof_memory_filename requires torch_prof_with_stack, "
                 "torch_prof_record_shapes and torch_prof_profile_memory to be true, got "
                 f"{values}; or give memory_filename to a TorchProfiler among the "
-                "callbacks, which needs none of them"
+                "callbacks, which needs none of them, and torch_prof_profile_memory=False "
+                "and torch_prof_with_flops=False here"
             )
         self._callbacks = []
         if any(needed.values()) or torch_prof_with_flops:

@@ -66,6 +66,15 @@ def torch_action(action: object) -> Any:
     }[action_of(action)]
 
 
+def _is_ours(callback):
+    return isinstance(callback, TorchProfiler)
+
+
+def _is_torch_profiler(callback):
+    """Whether CALLBACK is memlab's TorchProfiler or Composer's, which have one name."""
+    return any(kind.__name__ == TorchProfiler.__name__ for kind in type(callback).__mro__)
+
+
 def _records(profiler):
     return profiler.current_action.name in ("RECORD", "RECORD_AND_SAVE")
 
@@ -328,11 +337,28 @@ class TorchProfiler(Callback):
 
         action = torch_action(state.profiler.schedule(state))
         idle = self._profiler is None or self._profiler.current_action.name == "NONE"
-        if idle and action.name != "NONE" and torch.autograd._profiler_enabled():
-            # torch allows one at a time, and would end the other one.
+        if not idle or action.name == "NONE":
+            return action
+        # torch allows one at a time, and would end the other one.
+        if self._is_second(state):
+            self._complain(
+                "batches are not recorded",
+                "another TorchProfiler records them; a Profiler makes none with "
+                "torch_prof_profile_memory=False and torch_prof_with_flops=False",
+            )
+            return type(action).NONE
+        if torch.autograd._profiler_enabled():
             self._complain("batches are not recorded", "another torch profiler is at work")
             return type(action).NONE
         return action
+
+    def _is_second(self, state):
+        """Whether another TorchProfiler of the Trainer, Composer's or an earlier one of
+        memlab's, records the same batches.  Its warm-up, which torch does not show, would be
+        spoilt.
+        """
+        others = [c for c in getattr(state, "callbacks", ()) if _is_torch_profiler(c)]
+        return any(c is not self for c in others[:1]) or not all(map(_is_ours, others))
 
     def _give_up(self, error):
         self._complain(
@@ -508,5 +534,15 @@ def _ranks_of_all(problem):
 def _export(profiler, path):
     """Writes the trace to PATH, whole or not at all."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    # torch compresses by the name's ending.
-    _core.write_file(path, profiler.export_chrome_trace)
+
+
+    def export(to):
+        # torch compresses by the name's ending.
+        profiler.export_chrome_trace(to)
+        if not os.path.getsize(to):
+            # torch prints why, and leaves what it has written beside.
+            with contextlib.suppress(OSError):
+                os.remove(f"{to}.tmp")
+            raise OSError(f"torch could not write {path}, as on a full disk")
+
+    _core.write_file(path, export)

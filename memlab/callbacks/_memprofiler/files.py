@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 
 from memlab import _core
+from memlab._files import names
 from memlab.callbacks._memprofiler import config, fsdp_memory
 from memlab.callbacks._memprofiler.yaml import to_yaml
 
@@ -53,7 +54,7 @@ class Files:
         self.rank = config.rank()
         # The program may change its working directory.
         self.memprof_log_dir = Path(os.path.abspath(folder))
-        self.memprof_log_dir.mkdir(exist_ok=True, parents=True)
+        names.make_folder(str(self.memprof_log_dir), "save_dir")
 
     def _folder(self):
         if self.memprof_log_dir is None:

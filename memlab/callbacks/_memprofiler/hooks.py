@@ -51,8 +51,7 @@ class Hooks:
         ):
             for hook in state.configured_hooks.get(kind, ()):
                 handles = state.hook_handles.setdefault(hook, [])
-                safe = _safe(hook)
-                handles.extend(getattr(module, method)(safe) for module in modules)
+                handles.extend(getattr(module, method)(hook) for module in modules)
         self.exec_reset_state_hooks()
 
     def remove_memprofiler_hooks(self) -> None:
@@ -138,7 +137,8 @@ class Safe:
             return None
 
 
-def _safe(hook):
+def safe(hook: Callable) -> Callable:
+    """HOOK, made safe unless it is memlab's own, which is."""
     return hook if getattr(hook, "__module__", None) == npp_hooks.__name__ else Safe(hook)
 
 
@@ -150,11 +150,11 @@ class _Kept:
 
 
 def _safe_pair(pack, unpack):
-    safe = Safe(pack)
+    first = Safe(pack)
 
     def packed(tensor):
-        found = safe(tensor)
-        return _Kept(tensor) if safe.failed else found
+        found = first(tensor)
+        return _Kept(tensor) if first.failed else found
 
     def unpacked(found):
         # What a function that does not raise has packed, it alone can unpack.

@@ -45,7 +45,8 @@ def not_collected(cfg: MemProfilerCfg, state: MemProfInternalState) -> str:
     last = schedule.max_iter
     if last is not None and last <= schedule.warmup_iters:
         reasons.append(
-            f"schedule.max_iter={last} is not above warmup_iters={schedule.warmup_iters}"
+            f"schedule.max_iter={last} is not above warmup_iters={schedule.warmup_iters}; give "
+            "a higher max_iter"
         )
     else:
         few = sorted(n for n in wanted if 0 < calls.get(n, 0) <= schedule.warmup_iters)

@@ -27,7 +27,7 @@ from memlab.callbacks._memprofiler import compiled, config, outcome
 from memlab.callbacks._memprofiler.config import misconfiguration, resolve
 from memlab.callbacks._memprofiler.files import Files
 from memlab.callbacks._memprofiler.fsdp import FsdpMemory
-from memlab.callbacks._memprofiler.hooks import Hooks
+from memlab.callbacks._memprofiler.hooks import Hooks, safe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class MemProfiler(Hooks, FsdpMemory, Files):
         funcs = cfg.collect_funcs
         self._state.curr_pid = os.getpid()
         self._state.configured_hooks = {
-            each.name: [resolve(f) for f in getattr(hooks, each.name)]
+            each.name: [safe(resolve(f)) for f in getattr(hooks, each.name)]
             for each in fields(hooks)
         }
         self._state.base_collect_func_set = {

@@ -106,7 +106,6 @@ static bool
 is_like_cublas(const ml_categories *c, const ml_lifetime *life)
 {
     return ml_workspace_has_size(ml_lifetimes_requested(c->lifetimes, life)) &&
-           ml_workspaces_last(&c->workspaces, life->requested) &&
            ml_workspaces_keep(&c->workspaces, life);
 }
 

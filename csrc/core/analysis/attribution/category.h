@@ -23,13 +23,13 @@
  *                             ACTIVATION, if kept by a forward that ran out of memory
  *                             (not exact)
  *
- * A block is WORKSPACE (not exact) if it has the size of a cuBLAS handle's workspace, is
- * never freed, and one of these holds: it would be GRADIENT; it saw more than one pass of
+ * A block is WORKSPACE (not exact) if it has the size of a cuBLAS handle's workspace, lasts
+ * or is cleared with others (workspace.h), and one of these holds: it would be GRADIENT; it saw more than one pass of
  * any thread; hardly any tensor has its size.  A block from before the first event needs
  * known parameters, too, and is one of the few that a stream can have (workspace.h).
  *
  * WORKSPACE instead of UNKNOWN is what cuDNN's dropout keeps, and a stream's first block
- * that a forward makes with the size of a cuBLASLt workspace.  That block is never freed,
+ * that a forward makes with the size of a cuBLASLt workspace.  That block lasts likewise,
  * and several passes began in its life.
  *
  * In a recording without autograd events the passes are those of stack_signs.h, and the

@@ -15,8 +15,10 @@ ml_cause_name_owner(ml_cause *cause, const ml_lifetime *life, const ml_verdict *
         bool nobodys = life->name == 0 || life->tag == ML_CATEGORY_OPTIMIZER_STATE;
         cause->no_module = nobodys ? ML_NO_MODULE_OWNER : ML_NO_MODULE_UNNAMED;
     }
-    if (verdict->category == ML_CATEGORY_WORKSPACE && life->requested == ML_NEVER) {
-        /* It serves all modules, not only the first; one of a product serves its own. */
+    if (verdict->category == ML_CATEGORY_WORKSPACE &&
+        life->requested != life->birth + 1) {
+        /* It serves all modules, not only the first; one of a product, which the next event
+         * frees, serves its own. */
         cause->module = 0;
         cause->no_module = ML_NO_MODULE_LIBRARY;
     }

@@ -192,27 +192,34 @@ is_backward(const search *s, uint32_t stack)
 }
 
 /* Whether Python code called a module or an optimizer, or a backward pass allocates:
- * without these, there is nothing to estimate. */
+ * without these, there is nothing to estimate.  Nor where no allocation has Python code: with
+ * context="state" torch keeps stacks of blocks alone. */
 static bool
 trains(const search *s)
 {
+    bool any = false;
     bool python = false;
+    bool backward = false;
+    for (size_t d = 0; d < s->recording->device_count; d++) {
+        const ml_device_trace *trace = &s->recording->devices[d];
+        for (size_t i = 0; i < trace->event_count && !(python && backward); i++) {
+            if (ml_events_action(&trace->events, i) == ML_ACTION_ALLOC) {
+                uint32_t stack = ml_events_stack(&trace->events, i);
+                any = true;
+                python = python || s->roots[stack] != 0;
+                backward = backward || is_backward(s, stack);
+            }
+        }
+    }
+    if (any && !python) {
+        return false;
+    }
     for (uint32_t i = 0; i < s->recording->stack_count; i++) {
-        python = python || s->roots[i] != 0;
         if (s->roots[i] != 0 && s->facts->of[i].scope != ML_SCOPE_NONE) {
             return true;
         }
     }
-    for (size_t d = 0; python && d < s->recording->device_count; d++) {
-        const ml_device_trace *trace = &s->recording->devices[d];
-        for (size_t i = 0; i < trace->event_count; i++) {
-            if (ml_events_action(&trace->events, i) == ML_ACTION_ALLOC &&
-                is_backward(s, ml_events_stack(&trace->events, i))) {
-                return true;
-            }
-        }
-    }
-    return false;
+    return backward;
 }
 
 int

@@ -26,24 +26,109 @@ keep(ml_workspaces *of, ml_kept_workspace kept)
     return error;
 }
 
-/* Keeps what EVENT, which made ROW in PHASE, made, if it is the first of its kind.  0 or
- * ML_ENOMEM. */
+static bool
+is_of_size(uint64_t size, uint8_t phase)
+{
+    return ml_workspace_has_size(size) ||
+           (size == ML_WORKSPACE_LIGHT && phase == ML_PHASE_FORWARD);
+}
+
+/* Whether event INDEX frees a block of nobody's, which a forward or a pass made with the size of a
+ * workspace; *MADE becomes its allocation, and *PHASE the phase of that. */
+static bool
+frees_workspace(const ml_workspaces *of, size_t index, ml_event *made, uint8_t *phase)
+{
+    const ml_lifetimes *lifetimes = of->lifetimes;
+    uint32_t row = lifetimes->of_event[index];
+    const ml_lifetime *life = row != 0 ? &lifetimes->rows[row - 1] : NULL;
+    if (life == NULL || life->birth == 0 || life->tag != ML_CATEGORY_COUNT) {
+        return false;
+    }
+    *made = ml_events_at(&lifetimes->trace->events, life->birth - 1);
+    *phase = of->marks[life->birth - 1] & ML_MARK_PHASE;
+    return is_of_size(made->size, *phase);
+}
+
+/* Whether ROW, made by EVENT in PHASE, is freed right beside a workspace of another kind, outside
+ * of forwards, passes and steps: a trainer clears all of them between two trainings. */
+static bool
+is_cleared(const ml_workspaces *of, const ml_event *event, size_t row, uint8_t phase)
+{
+    const ml_lifetimes *lifetimes = of->lifetimes;
+    const ml_events *events = &lifetimes->trace->events;
+    uint32_t requested = lifetimes->rows[row].requested;
+    if (of->signs->of != NULL || requested == ML_NEVER ||
+        lifetimes->rows[row].tag != ML_CATEGORY_COUNT ||
+        (of->marks[requested - 1] & ML_MARK_PHASE) != ML_PHASE_OTHER) {
+        return false;
+    }
+    size_t own = requested - 1;
+    size_t after = own + 1;
+    size_t count = lifetimes->trace->event_count;
+    while (after < count && lifetimes->of_event[after] == row + 1 &&
+           ml_events_action(events, after) == ML_ACTION_FREE_COMPLETED) {
+        after++;
+    }
+    const size_t beside[] = {own > 0 ? own - 1 : own, after < count ? after : own};
+    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
+        ml_event other;
+        uint8_t other_phase;
+        if (beside[i] != own &&
+            ml_action_frees_block(ml_events_action(events, beside[i])) &&
+            frees_workspace(of, beside[i], &other, &other_phase) &&
+            (other.size != event->size || other.thread != event->thread ||
+             other_phase != phase)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int
+keep_cleared(ml_workspaces *of, size_t row)
+{
+    void *cleared = of->cleared;
+    int error =
+        ml_grow(&cleared, &of->cleared_capacity, of->cleared_count + 1, sizeof(row));
+    if (error == 0) {
+        of->cleared = cleared;
+        of->cleared[of->cleared_count++] = row;
+    }
+    return error;
+}
+
+/* Keeps what EVENT, which made ROW in PHASE, made, if it is the first of its kind, or the one
+ * before it was cleared.  0 or ML_ENOMEM. */
 static int
 keep_first(ml_workspaces *of, const ml_event *event, size_t row, uint8_t phase)
 {
-    for (size_t i = 0; i < of->count; i++) {
-        const ml_kept_workspace *kept = &of->list[i];
+    const ml_lifetime *rows = of->lifetimes->rows;
+    ml_kept_workspace *before = NULL;
+    for (size_t i = 0; i < of->count && before == NULL; i++) {
+        ml_kept_workspace *kept = &of->list[i];
         if (kept->stream == event->stream && kept->size == event->size &&
             kept->thread == event->thread && kept->phase == phase) {
-            return 0;
+            before = kept;
         }
     }
-    return !stays(of, row) ? 0
-                           : keep(of, (ml_kept_workspace){.stream = event->stream,
-                                                          .size = event->size,
-                                                          .row = row,
-                                                          .thread = event->thread,
-                                                          .phase = phase});
+    if (before != NULL && rows[before->row].requested >= rows[row].birth) {
+        return 0;
+    }
+    bool cleared = !stays(of, row);
+    if (cleared && !is_cleared(of, event, row, phase)) {
+        return 0;
+    }
+    int error = cleared ? keep_cleared(of, row) : 0;
+    if (error == 0 && before != NULL) {
+        before->row = row;
+        return 0;
+    }
+    return error != 0 ? error
+                      : keep(of, (ml_kept_workspace){.stream = event->stream,
+                                                     .size = event->size,
+                                                     .row = row,
+                                                     .thread = event->thread,
+                                                     .phase = phase});
 }
 
 /* Whether a workspace of the stream of BLOCK, of backward passes or of the rest, is known: one
@@ -209,9 +294,27 @@ void
 ml_workspaces_fini(ml_workspaces *of)
 {
     ml_free(of->list);
+    ml_free(of->cleared);
     ml_intern_fini(&of->products);
     ml_free(of->nodes);
     *of = (ml_workspaces){0};
+}
+
+static bool
+is_among_cleared(const ml_workspaces *of, size_t row)
+{
+    size_t low = 0;
+    size_t high = of->cleared_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (of->cleared[middle] < row) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    return low < of->cleared_count && of->cleared[low] == row;
 }
 
 bool
@@ -228,7 +331,7 @@ ml_workspaces_keep(const ml_workspaces *of, const ml_lifetime *life)
             return true;
         }
     }
-    return false;
+    return is_among_cleared(of, row);
 }
 
 static bool
@@ -364,6 +467,7 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
                           .lifetimes = lifetimes,
                           .facts = ml_causes_facts(causes),
                           .signs = ml_causes_signs(causes),
+                          .marks = marks,
                           .last = find_last(marks, trace->event_count)};
     ml_event_cursor cursor;
     ml_event_cursor_init(&cursor, &trace->events,
@@ -378,14 +482,13 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
         products = products || may_be_products(&lifetimes->rows[row], event->size);
         uint8_t phase = marks[i] & ML_MARK_PHASE;
         passes = passes || phase == ML_PHASE_BACKWARD;
-        if (ml_workspace_has_size(event->size) ||
-            (event->size == ML_WORKSPACE_LIGHT && phase == ML_PHASE_FORWARD)) {
+        if (is_of_size(event->size, phase)) {
             error = keep_first(of, event, row, phase);
         }
     }
     error = error == 0 && products ? keep_nodes(of) : error;
     if (error == 0 && products && makes_for_products(of, passes)) {
-        of->count = 0;
+        of->count = of->cleared_count = 0;
         return 0;
     }
     return error == 0 ? keep_earlier(of, passes) : error;

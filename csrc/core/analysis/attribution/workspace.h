@@ -1,6 +1,6 @@
 /* The workspaces of cuBLAS, recognised by size: torch keeps one for each handle and
- * stream, for the whole run, or until a trainer clears them at its end; from 2.15 on it
- * makes one for each product. */
+ * stream, for the whole run, or until a trainer clears them at its end, after which another
+ * training makes new ones; from 2.15 on it makes one for each product. */
 #ifndef ML_WORKSPACE_H
 #define ML_WORKSPACE_H
 
@@ -24,8 +24,9 @@ ml_workspace_has_size(uint64_t size)
     return size == ML_WORKSPACE_ODD || size == ML_WORKSPACE_EVEN;
 }
 
-/* The first block of a size and a stream that a thread makes for ever in a phase: a library has
- * one for each stream and thread.  What comes after it is a tensor of that size.  Where a
+/* The first block of a size and a stream that a thread makes for ever in a phase, or until a trainer
+ * clears all of them: a library has one for each stream and thread.  What else is made while it
+ * is there is a tensor of that size.  Where a
  * recording begins later, a stream may have one from before, and another of backward
  * passes, unless the recording has its first. */
 typedef struct ml_kept_workspace {
@@ -48,10 +49,14 @@ typedef struct ml_workspaces {
     const ml_lifetimes *lifetimes; /* borrowed */
     const ml_stack_facts *facts;   /* borrowed */
     const ml_stack_signs *signs;   /* borrowed */
+    const uint8_t *marks;          /* borrowed */
     uint32_t last; /* moment of the last allocation in a forward, pass or step */
-    ml_kept_workspace *list; /* owned */
+    ml_kept_workspace *list; /* owned; of each kind the last */
     size_t count;
     size_t capacity;
+    size_t *cleared; /* owned; rows that a trainer cleared under way, ascending */
+    size_t cleared_count;
+    size_t cleared_capacity;
     /* The nodes of products that ran; none where no block can be a product's. */
     ml_intern products;
     ml_node_number *nodes; /* owned; by id */
@@ -76,8 +81,9 @@ ml_workspaces_last(const ml_workspaces *of, uint32_t requested)
 {
     return requested > of->last;
 }
-/* Whether LIFE, which lasts and has the size, may be cuBLAS's: no other block of its stream
- * and phase came before it.  Of several from before the first event any may be. */
+/* Whether LIFE, which has the size and lasts, or is cleared with others, may be cuBLAS's: no other
+ * block of its stream and phase was there before it.  Of several from before the first event any
+ * may be. */
 bool ml_workspaces_keep(const ml_workspaces *of, const ml_lifetime *life);
 
 /* Whether LIFE has the size of a workspace, the next event frees it, and the allocation before it,
