@@ -233,6 +233,19 @@ put_cache(ml_buffer *out, const ml_verdict_words *words, const ml_finding *findi
     ml_markup(out, " less are reserved, tried.");
 }
 
+static void
+put_outside(ml_buffer *out, const ml_finding *finding)
+{
+    put_part(out, "Outside torch: ", finding, " of the GPU's ", "");
+    if (finding->others == 0) {
+        ml_markup(out, ".");
+        return;
+    }
+    ml_markup(out, ", of which other processes use ");
+    ml_markup_size(out, finding->others);
+    ml_markup(out, ": nvidia-smi names them.");
+}
+
 void
 ml_verdict_finding(ml_buffer *out, const ml_verdict_words *words, size_t index)
 {
@@ -274,7 +287,7 @@ ml_verdict_finding(ml_buffer *out, const ml_verdict_words *words, size_t index)
         put_cache(out, words, finding);
         break;
     case ML_FINDING_OUTSIDE:
-        put_part(out, "Outside torch: ", finding, " of the GPU's ", ".");
+        put_outside(out, finding);
         break;
     case ML_FINDING_FITS:
         put_part(out, "Fits: ", finding, " of the GPU's ", " are free at the peak.");

@@ -159,7 +159,41 @@ test_memory_outside_torch(void)
     sample_end(&s);
 }
 
+/* Other processes are named if most of what is outside is theirs. */
+static void
+test_other_processes_outside_torch(void)
+{
+    for (uint64_t mib = 12; mib <= 13; mib++) {
+        begin();
+        take(10, in_module("layer"), 0);
+        look_at_gpu(25, 10, 10);
+        ml_note *sample = &s.notes[s.recording->note_count - 1];
+        sample->values[3] = mib * MIB;
+        sample->values[2] -= mib * MIB;
+        ml_run_verdict *verdict = judged();
+        const ml_finding *outside = find(verdict, ML_FINDING_OUTSIDE);
+        CHECK(outside != NULL && outside->others == (mib == 13 ? 13 * MIB : 0));
+        ml_run_verdict_free(verdict);
+        sample_end(&s);
+    }
+}
+
 /* ---- Failures ---- */
+
+/* Torch has nothing, as the first request failed: the GPU is the one that it found. */
+static void
+test_out_of_memory_at_the_first_request(void)
+{
+    begin();
+    look_at_gpu(0, 0, 0);
+    event_in(ML_ACTION_OOM, 0, 8, in_module(""));
+    look_at_gpu(100, 0, 0);
+    ml_run_verdict *verdict = judged();
+    const ml_finding *outside = find(verdict, ML_FINDING_OUTSIDE);
+    CHECK(outside != NULL && outside->bytes == 100 * MIB && outside->of == GPU);
+    ml_run_verdict_free(verdict);
+    sample_end(&s);
+}
 
 /* The request of 80 MiB fails in a forward that has 40, and leads all else that is found. */
 static void
@@ -335,6 +369,8 @@ main(void)
     RUN(test_a_run_fits_with_room);
     RUN(test_a_run_is_tight);
     RUN(test_memory_outside_torch);
+    RUN(test_other_processes_outside_torch);
+    RUN(test_out_of_memory_at_the_first_request);
     RUN(test_out_of_memory_leads);
     RUN(test_no_room_outside_torch_leads);
     RUN(test_an_evaluation_makes_the_peak);

@@ -74,6 +74,11 @@ test_findings_without_a_line(void)
                 "Tight: 1.50 MiB of the GPU's 2.00 GiB are free at the peak.");
     found(ML_FINDING_OUTSIDE);
     CHECK_WORDS(ml_verdict_finding, "Outside torch: 1.50 MiB of the GPU's 2.00 GiB.");
+    verdict.findings[0].others = UINT64_C(3) << 18;
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Outside torch: 1.50 MiB of the GPU's 2.00 GiB, of which other processes "
+        "use 768 KiB: nvidia-smi names them.");
     found(ML_FINDING_FRAGMENTED);
     CHECK_WORDS(ml_verdict_finding,
                 "Fragmented: at the peak of reserved memory, 1.50 MiB of 2.00 GiB "
