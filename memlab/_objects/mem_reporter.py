@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import os
-import sys
 
 from memlab import _core
 from memlab._errors import Error

@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 
 from memlab._report import modules, peaks
 from memlab._report import verdict as _verdict
-from memlab._report.parts import Heading, Listing, Part, Said, Screen, Table, joined, true_peak
+from memlab._report.parts import (
+    Heading,
+    Listing,
+    Part,
+    Said,
+    Screen,
+    Table,
+    joined,
+    true_peak,
+)
 from memlab._text import terminal, wording
 
 TYPE_CHECKING = False

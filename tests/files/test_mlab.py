@@ -210,19 +210,6 @@ def test_the_limit_of_the_file(record):
     assert "Not everything was stored" in memlab_command("report", path).stdout
 
 
-def test_a_file_cut_before_its_events_does_not_say_that_there_were_none(record, tmp_path):
-    path, done = record(loops=100)
-    assert done.returncode == 0
-    whole, cut = path.read_bytes(), tmp_path / "cut.mlab"
-    told = [0, 0]
-    for part in range(1, 16):
-        cut.write_bytes(whole[: len(whole) * part // 16])
-        text = memlab_command("report", cut).stdout
-        told[0] += "lost every event: what was allocated cannot be told" in text
-        told[1] += "No memory was allocated" in text
-    assert told[0] and not told[1]
-
-
 def test_a_file_too_large_for_the_process(record):
     """RLIMIT_FSIZE, whose signal would end the process."""
     prelude = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"

@@ -509,6 +509,22 @@ def test_a_peak_before_the_events_that_were_kept_is_told_at_once():
     assert "The true peak, 40.0 MiB, came before the events that were kept" in first
 
 
+def test_a_file_cut_before_its_events_does_not_say_that_there_were_none(tmp_path):
+    path, cut = tmp_path / "whole.mlab", tmp_path / "cut.mlab"
+    script = _core.Script()
+    script.reset()
+    with memlab.MemorySnapshot(source="script", file=path):
+        script.emit("segment_alloc", MIB, 64 * MIB)
+        for number in range(100):
+            script.emit("alloc", MIB * (number + 1), 4096)
+    whole, told = path.read_bytes(), []
+    for part in range(1, 16):
+        cut.write_bytes(whole[: len(whole) * part // 16])
+        told.append(run("report", str(cut))[1])
+    assert any("lost every event: what was allocated cannot be told" in out for out in told)
+    assert not any("No memory was allocated" in out for out in told)
+
+
 def test_a_recording_without_memory():
     recording = recording_of()
     assert "Peak on script:0: 0 B" in report.text(recording)
