@@ -32,7 +32,7 @@ def add(commands):
         "--device",
         type=kinds.index,
         metavar="N",
-        help="this device only, cuda:N or the like (default: all)",
+        help="this device only, by its number: 1 is cuda:1 (default: all)",
     )
     command.add_argument(
         "--rank", type=kinds.rank, metavar="R", help="this rank only"

@@ -9,7 +9,7 @@ from memlab import _core
 from memlab._compare import merge
 from memlab._errors import Error
 from memlab._files import merged
-from memlab._report import instant, peaks, report
+from memlab._report import instant, peaks
 from memlab._report.answer import Answer
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
@@ -67,7 +67,7 @@ def _device(recording, path, number, rank):
     except Error as error:
         raise Error(f"{path}: {error}") from None
     if not found:
-        raise Error(f"{path}: {report.NOTHING}")
+        raise Error(f"{path}: {peaks.nothing(recording)}")
     if len(found) == 1:
         return found[0]
     return max(found, key=lambda i: recording.peak(i)["peak"]["allocated_bytes"])

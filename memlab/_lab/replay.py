@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from memlab._errors import Error
 from memlab._files import merged
-from memlab._report import peaks, report
+from memlab._report import peaks
 from memlab._report.answer import Answer
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
@@ -43,7 +43,7 @@ def of_devices(recording, name, device, rank, ask) -> list:
     try:
         found = peaks.choose_devices(recording, device, rank)
         if not found:
-            raise Error(report.NOTHING)
+            raise Error(peaks.nothing(recording))
         answers = []
         for index in found:
             answer = ask(index)

@@ -78,7 +78,7 @@ class Wanted:
         where = "the program" if self.of_program else f"module {self.module}"
         home = _home(modules[0], self.name)
         if self.of_program and home:
-            return f"it is of another module than the program{_or([f'{home}:{self.name}'])}"
+            return f"it is of another module than the program{_or([home])}"
         # Code keeps the name of its definition, whatever name it was bound to.
         held = _held(modules[0], self.name)
         near = [getattr(code, "co_qualname", code.co_name) for code in held]
@@ -130,11 +130,18 @@ def _names_of(module):
 
 
 def _home(main, name):
-    """The module from which the program imported the function NAME, or None."""
-    value = vars(main).get(name.partition(".")[0])
+    """module:function of what the program imported from a module and calls NAME, or None."""
+    module, *rest = name.split(".")
+    value = vars(main).get(module)
+    if isinstance(value, types.ModuleType):
+        while len(rest) > 1 and isinstance(vars(value).get(rest[0]), types.ModuleType):
+            value = vars(value)[rest.pop(0)]
+        name = ".".join(rest)
+        return f"{value.__name__}:{name}" if _held(value, name) else None
     home = getattr(value, "__module__", None)
     known = isinstance(value, (types.FunctionType, type)) and isinstance(home, str)
-    return home if known and home not in ("__main__", vars(main).get("__name__")) else None
+    elsewhere = known and home not in ("__main__", vars(main).get("__name__"))
+    return f"{home}:{name}" if elsewhere else None
 
 
 class Finder:

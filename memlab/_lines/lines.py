@@ -124,6 +124,16 @@ def why_no_lines() -> str:
     )
 
 
+def level_of_program() -> int:
+    """The stacklevel with which its caller's warning names a line of the program, not of
+    memlab.
+    """
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("memlab."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def _check_columns(columns):
     columns = (columns,) if isinstance(columns, str) else tuple(columns)
     there_are = (
@@ -202,7 +212,7 @@ class LineProfiler(_core.LineProfiler):
             warnings.warn(
                 f"Could not extract a code object for the object {function!r}; give a "
                 "function or method that is written in Python, such as Net.forward",
-                stacklevel=2,
+                stacklevel=level_of_program(),
             )
             return
         self._register(code, _name_of(code, function))

@@ -19,6 +19,7 @@ from memlab._lines.lines import (
     _check_columns,
     _parse_target,
     code_of,
+    level_of_program,
     why_no_lines,
 )
 from memlab._text import line_text, terminal
@@ -67,7 +68,7 @@ def _enable(profiler):
         text = f"memlab: lines are not profiled: {error}"
         if text not in _said:
             _said.add(text)
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
+            warnings.warn(text, RuntimeWarning, stacklevel=level_of_program())
 
 
 def _is_worker():
@@ -92,6 +93,11 @@ def _printing(show):
         return
     try:
         show()
+    except BrokenPipeError:
+        # The reader has left, as in `train.py | head`.  At exit Python would write the rest
+        # again, and fail for it.
+        if show is _print_tables:
+            terminal.forget(sys.stdout)
     except Exception as error:
         terminal.say(f"memlab: line tables could not be shown: {error}", sys.stderr)
 
@@ -166,7 +172,10 @@ def profile_every(
     Raises ValueError for an interval below 1, and for unknown columns.
     """
     if not isinstance(output_interval, int):
-        raise TypeError("output_interval must be an int: write @profile_every()")
+        raise TypeError(
+            f"output_interval must be an int, not {output_interval!r}: write "
+            "@profile_every() or @profile_every(10) above the function"
+        )
     if output_interval < 1:
         raise ValueError(f"output_interval must be at least 1, not {output_interval!r}")
     columns = _check_columns(columns)

@@ -21,6 +21,7 @@ from IPython.core.magic import (
 from IPython.display import display
 from IPython.utils.text import DollarFormatter
 
+from memlab._errors import tell
 from memlab._lines.lines import DEFAULT_COLUMNS, LineProfiler, codes_named
 from memlab._lines.lines import _check_columns as check_columns
 from memlab._native import sources
@@ -155,7 +156,7 @@ def _record(shell, statement, cell, local_ns):
         if chart is not None:
             chart.end()
             chart = None
-        display(snapshot)
+        _show(shell, snapshot)
         raise
     finally:
         if chart is not None:
@@ -265,20 +266,18 @@ class _Run:
     def run(self):
         __tracebackhide__ = True
         profiler = self._profiler()
-        with self._output() as output:
-            try:
-                with self._recorded(), profiler:
-                    exec(self._code, self._shell.user_ns, self._local_ns)
-            except BaseException:
-                # The lines before the error are what the user wants to see.
-                if not self._quiet and (
-                    tables := profiler.display(columns=self._columns)
-                ):
-                    display(tables)
-                raise
-            finally:
-                if output is not None:
-                    profiler.print_stats(columns=self._columns, stream=output)
+        output = self._output()
+        try:
+            with self._recorded(), profiler:
+                exec(self._code, self._shell.user_ns, self._local_ns)
+        except BaseException:
+            # The lines before the error are what the user wants to see.
+            if not self._quiet and (tables := profiler.display(columns=self._columns)):
+                display(tables)
+            raise
+        finally:
+            if output is not None:
+                self._write(profiler, output)
         if "r" in self._options:
             return profiler
         return None if self._quiet else profiler.display(columns=self._columns)
@@ -303,11 +302,24 @@ class _Run:
         """
         paths = [*self._values("T")]
         if not paths:
-            return contextlib.nullcontext()
+            return None
         try:
             return open(paths[-1], "w", encoding="utf-8")
         except OSError as error:
             raise UsageError(f"Could not write {paths[-1]!r}: {error}") from None
+
+    def _write(self, profiler, output):
+        """Ends the file of -T.  Where that fails, as on a full disk, the results of the run
+        stay, and so does its own exception.
+        """
+        try:
+            with output:
+                profiler.print_stats(columns=self._columns, stream=output)
+        except OSError as error:
+            tell(
+                f"the tables could not be written to {output.name!r}: {error.strerror}; "
+                "run it again with -T of a file with room"
+            )
 
 
 def _compile(shell, text, magic, remedy, value=False):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import os
-import sys
 
 from memlab import _core
 from memlab._errors import Error
@@ -168,7 +167,8 @@ class MemReporter(_core.MemReporter):
         this device, as in report().
         """
         devices = _of(self._answer, _target(target_device))
-        sys.stdout.write(_text(devices, verbose, self._why_not))
+        # Unlike write(), does nothing where a program has no stdout.
+        print(_text(devices, verbose, self._why_not), end="")
 
     def report(
         self, verbose: bool = False, device: object = None, *, holders: bool = False
@@ -182,7 +182,8 @@ class MemReporter(_core.MemReporter):
             shortest path, as memlab.holders() does; one search for all.
         """
         devices = self.stats(device, holders=holders)
-        sys.stdout.write(_text(devices, verbose, self._why_not))
+        # Unlike write(), does nothing where a program has no stdout.
+        print(_text(devices, verbose, self._why_not), end="")
 
 
 def _target(device):

@@ -71,7 +71,7 @@ def report(
     )
     notes = [*_report.file_notes(data.file), *load.unread_notes(data)]
     if not found:
-        return Answer(answer, lambda _: [], [*notes, _report.NOTHING])  # type: ignore[return-value]
+        return Answer(answer, lambda _: [], [*notes, peaks.nothing(data)])  # type: ignore[return-value]
     first = choice.usual and not full and not asked and not choice.functions
 
     def sections(_):

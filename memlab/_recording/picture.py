@@ -40,7 +40,7 @@ def html(recording: Recording) -> str:
     found = peaks.devices(recording)
     notes = [*report.file_notes(recording.file), *load.unread_notes(recording)]
     if not found:
-        return _html([*notes, report.NOTHING], [])
+        return _html([*notes, peaks.nothing(recording)], [])
     shown = first_screen.shown(recording, found)
     svg = recording.timeline_svg(shown).decode()
     return _html(notes, [first_screen.parts(recording, found, notes=notes)]) + "\n" + svg

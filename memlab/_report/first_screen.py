@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 
 from memlab._report import modules, peaks
 from memlab._report import verdict as _verdict
-from memlab._report.parts import Heading, Listing, Part, Said, Screen, Table, joined
+from memlab._report.parts import (
+    Heading,
+    Listing,
+    Part,
+    Said,
+    Screen,
+    Table,
+    joined,
+    true_peak,
+)
 from memlab._text import terminal, wording
 
 TYPE_CHECKING = False
@@ -219,6 +228,8 @@ def _parts(told, others, last, rows, changes, said):
     when = _when(told)
     if when:
         parts.append(Said(when))
+    if told.answer["peak_before_window"]:
+        parts.append(Said(true_peak(told.answer)))
     parts += [Said(device.line()) for device in others[:_OTHERS]]
     if others[_OTHERS:]:
         parts.append(Said(f"and {wording.plural(len(others) - _OTHERS, 'more device')}"))

@@ -222,6 +222,15 @@ def _then(instant, at_the_peak, then):
     return at_the_peak if instant.kind == "peak" else then
 
 
+def true_peak(answer):
+    """Of an answer whose peak_before_window is true: a sentence on the peak that it lacks."""
+    return (
+        f"The true peak, {size(answer['whole_peak']['allocated_bytes'])}, came "
+        "before the events that were kept: record again with a larger max_entries, or "
+        "a file that keeps more"
+    )
+
+
 def _caveats(answer, instant):
     if answer["dropped_events"]:
         yield f"Events dropped: {answer['dropped_events']}; figures are too low"
@@ -230,11 +239,7 @@ def _caveats(answer, instant):
     if answer["lost_names"]:
         yield f"Names that were lost, shown as <lost>: {answer['lost_names']}"
     if answer["peak_before_window"] and instant.kind == "peak":
-        yield (
-            f"The true peak, {size(answer['whole_peak']['allocated_bytes'])}, came "
-            "before the events that were kept: record again with a larger max_entries, or "
-            "a file that keeps more"
-        )
+        yield true_peak(answer)
     elif answer["overwritten_events"]:
         yield f"Older events overwritten: {answer['overwritten_events']}"
     if answer["uncertain_bytes"]:

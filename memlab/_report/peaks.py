@@ -25,8 +25,13 @@ CATEGORIES = (
 )
 """The categories of memory, as keys of by_category; docs/REPORT.md says what each is."""
 
-# The report of a recording without devices.
-NOTHING = "No memory was allocated while recording."
+
+def nothing(recording) -> str:
+    """The report of a RECORDING without devices."""
+    file = recording.file
+    if file is not None and (file["gaps"] or file["damaged_chunks"]):
+        return "The file has lost every event: what was allocated cannot be told."
+    return "No memory was allocated while recording."
 
 
 def devices(recording) -> list[int]:
@@ -44,7 +49,7 @@ def peak(recording, device=None, at="peak") -> dict:
         return answer_at(recording, device, instant)
     answers = [answer_at(recording, i, instant) for i in devices(recording)]
     if not recording.device_count:
-        raise Error(NOTHING)
+        raise Error(nothing(recording))
     if not answers:
         return recording.peak(0)
     return max(answers, key=lambda answer: answer["peak"]["allocated_bytes"])

@@ -9,7 +9,7 @@ import time
 from memlab._files import load
 from memlab._report import first_screen, parts, stack_lines
 from memlab._report import verdict as _verdict
-from memlab._report.peaks import NOTHING, answer_at, devices
+from memlab._report.peaks import answer_at, devices, nothing
 from memlab._text.code import Code
 
 _GAPS_SHOWN = 5
@@ -81,7 +81,7 @@ def text(
     notes = [
         *file_notes(recording.file),
         *load.unread_notes(recording),
-        *([] if found else [NOTHING]),
+        *([] if found else [nothing(recording)]),
     ]
     sections = list(parts.sections(recording, found, choice, oom))
     if choice.usual and oom and found:

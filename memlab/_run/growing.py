@@ -24,6 +24,8 @@ _FIRST = 6
 # The step after which variables are looked at: all states exist, and code has settled.
 _SETTLED = 2
 _TIMES = 1.5
+# The holder of garbage, of which csrc/core/show/text/verdict_text.c knows the remedy.
+_CYCLE = "a reference cycle"
 _SECONDS = 1.0
 _LINES = 8
 # Events and objects that can be visited in that time.
@@ -77,7 +79,8 @@ class Watch:
                 self._stop()
             elif snapshot.recording:
                 self.look(
-                    snapshot._freeze(sources.dialect_keys(), snapshot._rank(), None)
+                    snapshot._freeze(sources.dialect_keys(), snapshot._rank(), None),
+                    running=True,
                 )
         except Exception:
             self._stop()
@@ -107,9 +110,9 @@ class Watch:
             tell(f"who holds what grows could not be looked for: {error!r}")
             return False
 
-    def look(self, recording):
+    def look(self, recording, running=False):
         """Notes the holders of growing memory in RECORDING; returns whether there are
-        any.
+        any.  running: whether it is in the midst of the program.
         """
         if "torch" not in sys.modules:
             return False
@@ -121,7 +124,7 @@ class Watch:
         if found and sys.getallocatedblocks() > _OBJECTS:
             tell("who holds what grows was not looked for: there are too many objects")
             return False
-        return any([_look(recording, device, lines) for device, lines in found.items()])
+        return any([_look(recording, *each, running) for each in found.items()])
 
 
 def _events(snapshot):
@@ -143,7 +146,7 @@ def _unknown(recording, device):
     return [line for line in lines if line["addresses"] and not line["holder"]][:_LINES]
 
 
-def _look(recording, device, growing):
+def _look(recording, device, growing, running):
     addresses = [address for line in growing for address in line["addresses"]]
     tensor = sys.modules["torch"].Tensor
     source = recording.source
@@ -159,10 +162,21 @@ def _look(recording, device, growing):
     for line in growing:
         asked = [at for at in line["addresses"] if at in known]
         name = _common([known[at] for at in asked])
+        if not name and running and _is_garbage([known[at] for at in asked]):
+            name = _CYCLE
         if name:
             _core.note_holder(source, device, asked[0], name)
             noted = True
     return noted
+
+
+def _is_garbage(held):
+    """Whether nothing but reference cycles holds the tensors, by HELD as in _common().  Once
+    the program has ended, so may what it held to its end.
+    """
+    return bool(held) and all(
+        each and all(holder.kind == "cycle" for holder in each) for each in held
+    )
 
 
 def _common(held):

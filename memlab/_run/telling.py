@@ -101,7 +101,7 @@ class Telling:
             )
             text = first_screen.text(notes, parts)
         else:
-            lines = [*notes, report.NOTHING, *_hint(recording), *last(False)]
+            lines = [*notes, peaks.nothing(recording), *_hint(recording), *last(False)]
             text = terminal.fit("\n".join(lines), first_screen.COLUMNS)
         self.say("\n" + text.rstrip("\n"))
 

@@ -8,6 +8,7 @@ import collections
 import html
 import inspect
 import os
+import re
 
 # Seaborn's muted colours, one for each column.
 _COLORS = (
@@ -237,8 +238,15 @@ def _bar(column, value, most):
 
 
 def write(tables, stream) -> None:
-    """Writes TABLES as text, in colour on a terminal if rich is installed."""
+    """Writes TABLES as text, in colour on a terminal if rich is installed.  Nothing if STREAM
+    is None, which is sys.stdout where a program has none, as print() does.
+    """
+    if stream is None:
+        return
     text = _coloured(tables, stream) or repr(tables)
+    if _is_terminal(stream):
+        # Blanks beyond the terminal's width would show as empty lines.
+        text = re.sub(" +$", "", text, flags=re.MULTILINE)
     try:
         stream.write(text)
     except UnicodeEncodeError:
@@ -247,12 +255,20 @@ def write(tables, stream) -> None:
         stream.write(known.decode(stream.encoding))
 
 
+def _is_terminal(stream):
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        # An object that only has write(), or a closed file.
+        return False
+
+
 def _coloured(tables, stream):
     """The text with the terminal's codes; None: without colour."""
     if os.environ.get("NO_COLOR"):
         return None
     try:
-        if stream is None or not stream.isatty():
+        if not _is_terminal(stream):
             return None
         from rich.console import Console
         from rich.segment import Segment, Segments

@@ -36,6 +36,17 @@ def recording():
     return _core.Recording.from_bytes(pickle.dumps(data, 4))
 
 
+@pytest.mark.parametrize("how", ["device", "pipe"])
+def test_what_is_no_file_is_refused_in_words(how, tmp_path):
+    """The system's own word is "Invalid argument"."""
+    path = "/dev/null" if how == "device" else str(tmp_path / "pipe")
+    if how == "pipe":
+        os.mkfifo(path)
+    with pytest.raises(OSError, match="it is a device or a pipe, .*: name a file") as told:
+        _core.write_file(path, b"x")
+    assert told.value.filename == path and not stat.S_ISREG(os.stat(path).st_mode)
+
+
 FORMATS = sorted(export.FORMATS)
 
 

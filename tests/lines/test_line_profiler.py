@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from pathlib import Path
 
 import pytest
 from scripted_lines import MIB, profiler_of, rows_of, table
@@ -410,8 +411,9 @@ def in_a_circle():
 def test_what_has_no_code_is_said_and_left(thing):
     with pytest.warns(
         UserWarning, match="Could not extract a code object for the object"
-    ):
+    ) as told:
         profiler = profiler_of(thing)
+    assert Path(told[0].filename).name == "scripted_lines.py"  # which made it
     assert str(profiler.display()) == "No data collected\n"
 
 

@@ -205,7 +205,37 @@ Net()
 """
     )
     assert out == ""
+    # Each names the line of the decorator, in the program.
     assert err.count("Could not extract a code object for the object") == 2
+    assert err.count("program.py:") == 2 and "memlab/_lines" not in err
+
+
+@pytest.mark.parametrize(
+    "stdout", ["None", "os.fdopen(writer, 'w', buffering=1)"], ids=["none", "reader left"]
+)
+def test_a_program_whose_output_nobody_reads_hears_nothing(run, stdout):
+    """As of print(), and of `train.py | head`."""
+    out, err = run(
+        f"""
+{WORK}
+work()
+reader, writer = os.pipe()
+os.close(reader)
+sys.stdout = {stdout}
+"""
+    )
+    assert (out, err) == ("", "")
+
+
+def test_no_stdout_is_no_error():
+    done = subprocess.run(
+        [sys.executable, "-c", "import memlab; memlab.LineProfiler().print_stats()"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, PATHS))},
+        preexec_fn=lambda: os.close(1),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_third_of_seven_calls(run):

@@ -245,6 +245,16 @@ def test_the_table_in_a_file_has_the_same_columns(kernel):
     assert text(kernel.run("ran")) == "False"
 
 
+def test_a_full_disk_costs_the_file_of_the_tables_alone(kernel):
+    ran(kernel.run(LINEAR))
+    shown = kernel.run("%mlrun -f linear -T /dev/full linear()")
+    assert "## linear" in text(shown)
+    told = "the tables could not be written to '/dev/full': No space left on device"
+    assert told in shown.err
+    # The code's own error is the one that arrives.
+    assert kernel.run("%mlrun -f linear -T /dev/full linear() / 0").error[0] == "TypeError"
+
+
 def test_what_is_not_there_is_named(kernel):
     ran(kernel.run("ran = False"))
     for line, said in (

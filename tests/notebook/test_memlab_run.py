@@ -74,6 +74,23 @@ held = torch.zeros(8 << 20, dtype=torch.uint8, device="cuda")
     assert any("8.00 MiB" in d.get("text/html", "") for d in shown.displays)
 
 
+def test_in_a_terminal_a_statement_that_fails_shows_the_first_screen_too(phantom_run):
+    done = phantom_run(
+        """\
+import os
+os.environ["IPYTHONDIR"] = os.getcwd()
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance(colors="NoColor")
+shell.run_cell("import torch\\n%load_ext memlab")
+shell.run_cell("%memlab run torch.empty(1 << 42, dtype=torch.int8, device='cuda')")
+"""
+    )
+    screen, _, error = done.stdout.partition("OutOfMemoryError")
+    assert "Verdict: Out of memory" in screen and "4.00 TiB" in screen
+    assert "Tried to allocate 4096.00 GiB" in error
+
+
 @pytest.mark.cuda
 def test_what_is_no_use_of_it_says_which_there_are(kernel):
     for cell in ("%memlab run", "%memlab", "%memlab report x", "%%memlab free\n1"):

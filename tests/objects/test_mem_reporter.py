@@ -397,6 +397,16 @@ def test_holders_are_printed_below_their_row(torch, reporter_of, capsys):
     assert other is not None and out is not None
 
 
+def test_without_a_stdout_nothing_is_printed_and_nothing_raised(
+    torch, reporter_of, monkeypatch
+):
+    """As of a daemon, in which Python's sys.stdout is None."""
+    monkeypatch.setattr("sys.stdout", None)
+    reporter = reporter_of()
+    reporter.report(device="cpu")
+    reporter.print_stats(target_device="cpu")
+
+
 def test_a_cycle_that_holds_a_tensor_is_said(torch, reporter_of, capsys):
     def drop():
         cycle = [torch.ones(1901)]

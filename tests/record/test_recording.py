@@ -105,6 +105,10 @@ def test_devices_are_recorded_apart_and_device_chooses_one(script):
     assert [event["size"] for event in trace(everything, 1)] == [2 * MIB, 700]
     assert [event["size"] for event in trace(second, 1)] == [2 * MIB, 700]
     assert trace(second, 0) == []
+    # Neither has it the other's memory, as the highest of which its report would begin.
+    assert {s["device"] for s in everything.data().to_dict()["segments"]} == {0, 1}
+    assert {s["device"] for s in second.data().to_dict()["segments"]} == {1}
+    assert second.peak()["device"] == 1
 
 
 def test_totals_follow_the_script(script):

@@ -18,6 +18,7 @@ import memlab
 from memlab import _core
 from memlab._cli import main as _cli
 from memlab._compare import merge
+from memlab._recording import commands
 from memlab._report import markdown, parts, peaks, report
 from memlab._text import wording
 
@@ -488,6 +489,40 @@ def test_the_schema_names_the_categories():
         categories = SCHEMA["$defs"][name]["properties"]["by_category"]
         assert tuple(categories["properties"]) == memlab.CATEGORIES
         assert categories["additionalProperties"] == {"type": "integer"}
+
+
+def test_a_peak_before_the_events_that_were_kept_is_told_at_once():
+    """Not in the full report alone: the peak that is shown is a lower one."""
+    script = _core.Script()
+    script.reset()
+    with memlab.MemorySnapshot(source="script", max_entries=30) as snapshot:
+        script.emit("segment_alloc", MIB, 64 * MIB)
+        script.emit("alloc", MIB, 40 * MIB)
+        script.emit("free_requested", MIB, 40 * MIB)
+        script.emit("free_completed", MIB, 40 * MIB)
+        for _ in range(30):
+            script.emit("alloc", MIB, 2 * MIB)
+            script.emit("free_requested", MIB, 2 * MIB)
+            script.emit("free_completed", MIB, 2 * MIB)
+    first = " ".join(str(commands.report(snapshot)).split())
+    assert first.startswith("Peak on script:0: 2.00 MiB allocated")
+    assert "The true peak, 40.0 MiB, came before the events that were kept" in first
+
+
+def test_a_file_cut_before_its_events_does_not_say_that_there_were_none(tmp_path):
+    path, cut = tmp_path / "whole.mlab", tmp_path / "cut.mlab"
+    script = _core.Script()
+    script.reset()
+    with memlab.MemorySnapshot(source="script", file=path):
+        script.emit("segment_alloc", MIB, 64 * MIB)
+        for number in range(100):
+            script.emit("alloc", MIB * (number + 1), 4096)
+    whole, told = path.read_bytes(), []
+    for part in range(1, 16):
+        cut.write_bytes(whole[: len(whole) * part // 16])
+        told.append(run("report", str(cut))[1])
+    assert any("lost every event: what was allocated cannot be told" in out for out in told)
+    assert not any("No memory was allocated" in out for out in told)
 
 
 def test_a_recording_without_memory():

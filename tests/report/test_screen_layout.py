@@ -43,6 +43,7 @@ class Device:
             "unknown_because": {},
             "inexact_category_bytes": 0,
             "by_line": [],
+            "peak_before_window": False,
         }
 
     def modules(self, most):

@@ -130,7 +130,7 @@ def test_names_that_are_wrong(lines, write):
     """Each is said in one line with what is near, and the exit status stays."""
     write(
         {"pkg/__init__": "", "pkg/layers": LAYERS},
-        program="import sys\nfrom pkg.layers import Block, widen\n"
+        program="import pkg.layers, sys\nfrom pkg.layers import Block, widen\n"
         "def train():\n    pass\ndef unused():\n    pass\nclass Net:\n"
         "    def forward(self):\n        pass\n"
         "double = lambda x: 2 * x\ntrain()\nsys.exit(5)\n",
@@ -142,6 +142,8 @@ def test_names_that_are_wrong(lines, write):
         # Code bears the name that it was written under.
         "double": "no such function in the program; is it <lambda>?",
         "widen": "it is of another module than the program; is it pkg.layers:widen?",
+        "pkg.layers.Block.forward": "it is of another module than the program; is it "
+            "pkg.layers:Block.forward?",
         "pkg.layers:Block.foward":
             "no such function in module pkg.layers; is it pkg.layers:Block.forward?",
         "pkg.layers:Block": "no such function in module pkg.layers; is it "
@@ -159,6 +161,7 @@ def test_names_that_are_wrong(lines, write):
         "memlab: Net: no such function in the program; is it Net.forward?",
         "memlab: double: no such function in the program",
         "memlab: widen: no such function in the program",
+        "memlab: pkg.layers.Block.forward: no such function in the program",
         *(f"memlab: no lines of {name}: {why}" for name, why in wrong.items()),
     ]
     assert list(tables(done.stdout)) == ["train"]

@@ -361,18 +361,25 @@ def plain(program):
     return on_a_terminal(program, "plain")
 
 
+def trimmed(text):
+    """TEXT without the blanks that align the code: beyond a terminal's width, each of them
+    would show as an empty line.
+    """
+    return re.sub("(?m) +$", "", text)
+
+
 def test_colour_on_a_terminal_and_nothing_else_changes(program, plain):
     pytest.importorskip("rich", reason="rich is not installed")
     written = on_a_terminal(program, NO_COLOR=None, COLUMNS="20")
-    assert without_colour(written) == plain
+    assert trimmed(without_colour(written)) == trimmed(plain)
     assert "\x1b[1;31m       1.00K\x1b[0m" in written  # the most of its column
     assert "\x1b[2m       0.00B\x1b[0m" in written
-    assert '      return "ünï" + x \n' in written
+    assert '      return "ünï" + x\n' in written
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"NO_COLOR": None, "TERM": "dumb"}])
 def test_no_colour_where_the_user_wants_none(program, plain, env):
-    assert on_a_terminal(program, **env) == plain
+    assert on_a_terminal(program, **env) == trimmed(plain)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +397,7 @@ def test_another_rich_is_no_reason_to_fail(program, plain, rich):
     (package / "__init__.py").touch()
     (package / "console.py").write_text(rich)
     # The folder of the program comes first in sys.path.
-    assert on_a_terminal(program, NO_COLOR=None) == plain
+    assert on_a_terminal(program, NO_COLOR=None) == trimmed(plain)
 
 
 def test_a_pipe_gets_the_text_alone(program, plain):
@@ -407,7 +414,7 @@ def test_letters_that_a_stream_has_not(program, plain):
     written = on_a_terminal(
         program, PYTHONUTF8="0", PYTHONIOENCODING="ascii", NO_COLOR="1"
     )
-    assert written == plain.replace("ü", "\\xfc").replace("ï", "\\xef")
+    assert written == trimmed(plain).replace("ü", "\\xfc").replace("ï", "\\xef")
 
 
 @pytest.mark.cuda

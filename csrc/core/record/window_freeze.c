@@ -261,12 +261,22 @@ take_live(const live_stacks *list, uint64_t addr)
     return at < list->count && list->items[at].addr == addr ? list->items[at].stack : 0;
 }
 
+/* Without a window, it is the memory of all devices now. */
+static bool
+is_wanted(const freeze_walk *walk, int device)
+{
+    return walk->window == NULL || ml_window_wants(walk->window, device);
+}
+
 static int
 walk_segment(void *context, int device, const ml_segment *segment)
 {
     freeze_walk *walk = context;
     if (device < 0 || device >= ML_DEVICE_MAX) {
         return ML_ESOURCE;
+    }
+    if (!is_wanted(walk, device)) {
+        return 0;
     }
     ml_device_trace *trace = trace_of(walk, device);
     if (trace == NULL) {
@@ -296,6 +306,9 @@ static int
 walk_block(void *context, int device, const ml_block *block)
 {
     freeze_walk *walk = context;
+    if (!is_wanted(walk, device)) {
+        return 0;
+    }
     ml_device_trace *trace = trace_of(walk, device);
     if (trace == NULL || trace->segment_count == 0) {
         return ML_ESOURCE;

@@ -17,6 +17,21 @@ ending_of(const char *path)
     return dot != NULL && strlen(dot) <= 16 ? dot : "";
 }
 
+/* PATH is a device, pipe or socket, of which the system says "Invalid argument" only. */
+static PyObject *
+refuse_special(PyObject *path)
+{
+    PyObject *args = Py_BuildValue(
+        "(isO)", EINVAL,
+        "it is a device or a pipe, and memlab writes whole files only: name a file",
+        path);
+    if (args != NULL) {
+        PyErr_SetObject(PyExc_OSError, args);
+        Py_DECREF(args);
+    }
+    return NULL;
+}
+
 static PyObject *
 write_whole(ml_state *state, PyObject *encoded, PyObject *path, bool by_name,
             int (*write)(void *context, ml_outfile *file), void *context)
@@ -41,6 +56,9 @@ write_whole(ml_state *state, PyObject *encoded, PyObject *path, bool by_name,
         return NULL;
     }
     if (result == ML_EIO) {
+        if (error.errnum == EINVAL && strcmp(error.step, "replace") == 0) {
+            return refuse_special(path);
+        }
         errno = error.errnum;
         return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
     }

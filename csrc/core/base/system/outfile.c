@@ -84,7 +84,7 @@ check_target(const char *path, ml_outfile_error *error)
     if (stat(path, &status) != 0 || S_ISREG(status.st_mode)) {
         return 0;
     }
-    return fail_with(error, S_ISDIR(status.st_mode) ? EISDIR : EINVAL, "open");
+    return fail_with(error, S_ISDIR(status.st_mode) ? EISDIR : EINVAL, "replace");
 }
 
 static int

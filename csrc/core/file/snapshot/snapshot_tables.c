@@ -204,15 +204,17 @@ ml_snapshot_tables_texts(ml_snapshot_tables *tables, ml_value value,
     return 0;
 }
 
-/* torch writes 2**64-1 as the line of a frame without one. */
+/* torch writes 2**64-1 as the line of a frame without one; here it is 0. */
 static int64_t
 read_line(ml_snapshot_tables *tables, ml_value value)
 {
+    bool without = ml_value_is(value, ML_VALUE_UNSIGNED) &&
+                   ml_value_as_scalar(value)->as.natural == UINT64_MAX;
     bool readable = ml_value_is(value, ML_VALUE_INT) && ml_value_as_int(value) >= 0 &&
                     ml_value_as_int(value) <= INT32_MAX;
-    return ml_snapshot_tables_give(tables, ML_UNREAD_FRAME_LINE, readable)
-               ? ml_value_as_int(value)
-               : 0;
+    bool given =
+        ml_snapshot_tables_give(tables, ML_UNREAD_FRAME_LINE, readable || without);
+    return given && readable ? ml_value_as_int(value) : 0;
 }
 
 static int

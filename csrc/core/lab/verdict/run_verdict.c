@@ -8,6 +8,8 @@
 /* Reported from this share of the whole on. */
 #define UNUSED_PERCENT 10
 #define OUTSIDE_PERCENT 20
+/* Other processes are named from this share of what is outside on. */
+#define OTHERS_PERCENT 50
 #define EVALUATION_PERCENT 5
 /* At this share of the GPU's memory in use, memory is tight. */
 #define TIGHT_PERCENT 90
@@ -222,7 +224,10 @@ find_room(maker *m)
                     account.usable);
     }
     if (is_share(outside, account.usable, OUTSIDE_PERCENT)) {
-        add_finding(verdict, ML_FINDING_OUTSIDE, outside, account.usable);
+        int64_t others = account.bytes[ML_LINE_other_processes];
+        bool mostly = others > 0 && is_share((uint64_t)others, outside, OTHERS_PERCENT);
+        add_finding(verdict, ML_FINDING_OUTSIDE, outside, account.usable)->others =
+            mostly ? (uint64_t)others : 0;
     }
 }
 
@@ -305,6 +310,12 @@ fill_verdict(maker *m, bool trials)
         verdict->stage = m->stages[event];
         verdict->at = ml_causes_of(a->causes, a->device, event);
         verdict->peak_time = ml_events_time(&a->trace->events, event);
+    }
+    else if (a->peaks.reserved == 0) {
+        /* The request that failed is the only instant. */
+        int64_t last = ml_oom_last(a->recording, a->device);
+        verdict->peak_time =
+            last >= 0 ? ml_events_time(&a->trace->events, (size_t)last) : 0;
     }
     int error = ml_growth_of(a, &verdict->growth);
     if (error == 0 && trials) {

@@ -54,6 +54,7 @@ typedef struct ml_finding {
     uint8_t stage;             /* enum ml_stage; ML_STAGE_COUNT: none */
     uint64_t bytes;            /* see the kind */
     uint64_t of;               /* likewise */
+    uint64_t others;           /* of OUTSIDE: bytes of other processes; 0: few */
     uint32_t said;             /* string: the finding in words; 0: not recorded */
     ml_cause cause;            /* of the allocation; all 0: none */
     const ml_growing *growing; /* in the verdict's growth; NULL: none */

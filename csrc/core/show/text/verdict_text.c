@@ -175,6 +175,20 @@ put_growing(ml_buffer *out, const ml_verdict_words *words, const ml_finding *fin
     }
 }
 
+static bool
+is_text(ml_string string, const char *text)
+{
+    return string.length == strlen(text) &&
+           memcmp(string.bytes, text, string.length) == 0;
+}
+
+/* Whether a reference cycle alone holds GROWING; the name is of memlab/_run/growing.py. */
+static bool
+is_garbage(const ml_verdict_words *words, const ml_growing *growing)
+{
+    return is_text(words->recording->strings[growing->holder], "a reference cycle");
+}
+
 static void
 put_growth(ml_buffer *out, const ml_verdict_words *words, const ml_finding *finding)
 {
@@ -186,6 +200,10 @@ put_growth(ml_buffer *out, const ml_verdict_words *words, const ml_finding *find
     if (holder.length != 0) {
         ml_markup(out, ", held by ");
         ml_buffer_append(out, holder.bytes, holder.length);
+    }
+    if (is_garbage(words, growing)) {
+        ml_markup(out, ". Break the cycle, or call gc.collect() in each step.");
+        return;
     }
     bool graph = growing->graph || (holder.length >= sizeof(node) - 1 &&
                                     memcmp(holder.bytes, node, sizeof(node) - 1) == 0);
@@ -233,6 +251,19 @@ put_cache(ml_buffer *out, const ml_verdict_words *words, const ml_finding *findi
     ml_markup(out, " less are reserved, tried.");
 }
 
+static void
+put_outside(ml_buffer *out, const ml_finding *finding)
+{
+    put_part(out, "Outside torch: ", finding, " of the GPU's ", "");
+    if (finding->others == 0) {
+        ml_markup(out, ".");
+        return;
+    }
+    ml_markup(out, ", of which other processes use ");
+    ml_markup_size(out, finding->others);
+    ml_markup(out, ": nvidia-smi names them.");
+}
+
 void
 ml_verdict_finding(ml_buffer *out, const ml_verdict_words *words, size_t index)
 {
@@ -274,7 +305,7 @@ ml_verdict_finding(ml_buffer *out, const ml_verdict_words *words, size_t index)
         put_cache(out, words, finding);
         break;
     case ML_FINDING_OUTSIDE:
-        put_part(out, "Outside torch: ", finding, " of the GPU's ", ".");
+        put_outside(out, finding);
         break;
     case ML_FINDING_FITS:
         put_part(out, "Fits: ", finding, " of the GPU's ", " are free at the peak.");
@@ -423,6 +454,22 @@ ml_verdict_change(ml_buffer *out, const ml_verdict_words *words, size_t index)
     ml_markup(out, advice->exact || advice->most ? "" : " (estimated)");
 }
 
+/* Whether ADVICE is about what a reference cycle alone holds. */
+static bool
+is_of_garbage(const ml_verdict_words *words, const ml_advice *advice)
+{
+    const ml_growth *growth = words->verdict->growth;
+    size_t count =
+        growth != NULL && advice->kind == ML_ADVICE_STEPS_KEPT ? growth->count : 0;
+    for (size_t i = 0; i < count; i++) {
+        const ml_growing *line = &growth->lines[i];
+        if (line->cause.frame == advice->frame && is_garbage(words, line)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void
 put_optimizer(ml_buffer *out, const ml_advice *advice)
 {
@@ -445,6 +492,10 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
     }
     if (is_of_variable(advice)) {
         put_deletion(out, words->recording->strings[advice->name]);
+        return;
+    }
+    if (is_of_garbage(words, advice)) {
+        ml_markup(out, "gc.collect()");
         return;
     }
     ml_markup(out, advice->library_switch != NULL ? advice->library_switch

@@ -342,6 +342,7 @@ test_only_files_are_replaced(void)
     CHECK_INT(error.errnum, EISDIR);
     CHECK_INT(write_file("/dev/null", "x", &error), ML_EIO);
     CHECK_INT(error.errnum, EINVAL);
+    CHECK_STR(error.step, "replace");
     CHECK_INT(write_file("", "x", &error), ML_EIO);
     CHECK_INT(error.errnum, ENOENT);
     char below[100];

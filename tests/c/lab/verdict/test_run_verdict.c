@@ -159,7 +159,49 @@ test_memory_outside_torch(void)
     sample_end(&s);
 }
 
+/* The bytes that are told of other processes, which have MIB of 25 outside. */
+static uint64_t
+others_told(uint64_t mib)
+{
+    begin();
+    take(10, in_module("layer"), 0);
+    look_at_gpu(25, 10, 10);
+    ml_note *seen = &s.notes[s.recording->note_count - 1];
+    seen->values[3] = mib * MIB;
+    seen->values[2] -= mib * MIB;
+    ml_run_verdict *verdict = judged();
+    const ml_finding *outside =
+        verdict != NULL ? find(verdict, ML_FINDING_OUTSIDE) : NULL;
+    uint64_t told = outside != NULL ? outside->others : UINT64_MAX;
+    ml_run_verdict_free(verdict);
+    sample_end(&s);
+    return told;
+}
+
+/* Other processes are named if most of what is outside is theirs. */
+static void
+test_other_processes_outside_torch(void)
+{
+    CHECK_UINT(others_told(12), 0);
+    CHECK_UINT(others_told(13), 13 * MIB);
+}
+
 /* ---- Failures ---- */
+
+/* Torch has nothing, as the first request failed: the GPU is the one that it found. */
+static void
+test_out_of_memory_at_the_first_request(void)
+{
+    begin();
+    look_at_gpu(0, 0, 0);
+    event_in(ML_ACTION_OOM, 0, 8, in_module(""));
+    look_at_gpu(100, 0, 0);
+    ml_run_verdict *verdict = judged();
+    const ml_finding *outside = find(verdict, ML_FINDING_OUTSIDE);
+    CHECK(outside != NULL && outside->bytes == 100 * MIB && outside->of == GPU);
+    ml_run_verdict_free(verdict);
+    sample_end(&s);
+}
 
 /* The request of 80 MiB fails in a forward that has 40, and leads all else that is found. */
 static void
@@ -335,6 +377,8 @@ main(void)
     RUN(test_a_run_fits_with_room);
     RUN(test_a_run_is_tight);
     RUN(test_memory_outside_torch);
+    RUN(test_other_processes_outside_torch);
+    RUN(test_out_of_memory_at_the_first_request);
     RUN(test_out_of_memory_leads);
     RUN(test_no_room_outside_torch_leads);
     RUN(test_an_evaluation_makes_the_peak);

@@ -74,6 +74,11 @@ test_findings_without_a_line(void)
                 "Tight: 1.50 MiB of the GPU's 2.00 GiB are free at the peak.");
     found(ML_FINDING_OUTSIDE);
     CHECK_WORDS(ml_verdict_finding, "Outside torch: 1.50 MiB of the GPU's 2.00 GiB.");
+    verdict.findings[0].others = UINT64_C(3) << 18;
+    CHECK_WORDS(
+        ml_verdict_finding,
+        "Outside torch: 1.50 MiB of the GPU's 2.00 GiB, of which other processes "
+        "use 768 KiB: nvidia-smi names them.");
     found(ML_FINDING_FRAGMENTED);
     CHECK_WORDS(ml_verdict_finding,
                 "Fragmented: at the peak of reserved memory, 1.50 MiB of 2.00 GiB "
@@ -189,6 +194,10 @@ test_growth_has_its_holder_and_remedy(void)
         "Grows by 1.50 MiB a step since step 2: train.py:8 main, held by autograd "
         "node AddBackward0. It keeps an autograd graph: keep .item() or .detach() "
         "of it instead.");
+    growing.holder = sample_string(s.recording, "a reference cycle");
+    CHECK_WORDS(ml_verdict_finding,
+                "Grows by 1.50 MiB a step since step 2: train.py:8 main, held by a "
+                "reference cycle. Break the cycle, or call gc.collect() in each step.");
     sample_end(&s);
 }
 
@@ -255,6 +264,25 @@ test_changes(void)
     CHECK_WORDS(ml_verdict_code, "DataLoader(..., batch_size=B // 4)");
     advice.kind = ML_ADVICE_WORKSPACES;
     CHECK_WORDS(ml_verdict_code, "CUBLAS_WORKSPACE_CONFIG=a:1");
+    sample_end(&s);
+}
+
+/* What a cycle alone holds is collected; nobody keeps it. */
+static void
+test_garbage_is_collected(void)
+{
+    begin();
+    ml_cause at = line_of("/home/a/train.py", "main");
+    ml_growing growing = {.cause = at};
+    ml_growth growth = {.lines = &growing, .count = 1};
+    ml_advice advice = {.kind = ML_ADVICE_STEPS_KEPT, .frame = at.frame};
+    ml_advices advices = {.list = &advice, .count = 1};
+    verdict.advices = &advices;
+    verdict.change_count = 1;
+    verdict.growth = &growth;
+    CHECK_WORDS(ml_verdict_code, "train.py:8: x.item(), or x.detach().cpu()");
+    growing.holder = sample_string(s.recording, "a reference cycle");
+    CHECK_WORDS(ml_verdict_code, "train.py:8: gc.collect()");
     sample_end(&s);
 }
 
@@ -409,6 +437,7 @@ main(void)
     RUN(test_growth_has_its_holder_and_remedy);
     RUN(test_growing_workspaces_have_their_remedy);
     RUN(test_changes);
+    RUN(test_garbage_is_collected);
     RUN(test_no_kind_is_without_words);
     RUN(test_all_lines_as_json);
     RUN(test_the_batch_that_fits);
