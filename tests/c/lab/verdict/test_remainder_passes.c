@@ -342,7 +342,7 @@ test_a_loss_behind_the_last_layer(void)
         s.notes[s.recording->note_count - 1].values[3] = (uint64_t)cases[i].loss;
         ml_advice_case it;
         ml_remainder rest;
-        find(&rest, &it, cases[i].much);
+        find(&rest, &it, cases[i].much ? ML_ASSUMED_LARGE : ML_ASSUMED_SMALL);
         CHECK_UINT(rest.untold, 0);
         CHECK_UINT(peak_of(&rest, &it) / MIB, cases[i].peak);
         end(&rest, &it);
@@ -375,7 +375,7 @@ test_memory_ends_in_the_loss(void)
             backward ? ML_LOSS_UNKNOWN : ML_LOSS_ELEMENTS;
         ml_advice_case it;
         ml_remainder rest;
-        find(&rest, &it, backward);
+        find(&rest, &it, backward != 0 ? ML_ASSUMED_LARGE : ML_ASSUMED_SMALL);
         CHECK_UINT(rest.untold, 0);
         CHECK_UINT(peak_of(&rest, &it) / MIB, backward ? 760 : 560);
         end(&rest, &it);
