@@ -565,12 +565,16 @@ for method in ("fork", "spawn"):
 
 @pytest.mark.cuda
 def test_compiled_functions_say_why_there_is_nothing(phantom_run):
+    """A function that was not called is not blamed on compilation."""
     program = """
 import memlab, torch
 
+def within(x):
+    return x + 1
+
 @memlab.profile
 def f(x):
-    return x * 2 + 1
+    return within(x * 2)
 
 @memlab.profile
 def never():
@@ -578,15 +582,26 @@ def never():
 
 before = memlab.LineProfiler(f).display()
 compiled = torch.compile(f, backend="eager")
-with memlab.LineProfiler(f) as profiler:
+with memlab.LineProfiler(f, within, never) as profiler:
     compiled(torch.ones(3, device="cuda"))
-print(before, profiler.display())
+print(before, profiler.display("f"), profiler.display(["within", "never"]), sep="", end="")
+print(profiler.display(), end="")
 assert "TORCH_COMPILE_DISABLE" in profiler.display()._repr_html_()
 f(torch.ones(3, device="cuda"))
-print(profiler.display(), end="")
 """
-    shown = phantom_run(program).stdout
-    nothing, compiled, *_, at_exit = shown.splitlines()
+    compiled = (
+        "torch.compile has compiled it, and what is compiled has no lines; "
+        "TORCH_COMPILE_DISABLE=1 runs it line by line"
+    )
+    other = (
+        "not called, or only within code that torch.compile has compiled; "
+        "TORCH_COMPILE_DISABLE=1 runs that line by line"
+    )
+    nothing, *told, at_exit = [
+        line for line in phantom_run(program).stdout.splitlines() if "ran: " in line or "No " in line
+    ]
     assert nothing == "No data collected"
-    assert compiled.startswith(" No data collected: no line of f ran: torch.compile has comp")
-    assert at_exit.startswith("memlab: profiled, but no line ran: never: torch.compile has")
+    start = "No data collected: no line of"
+    assert told[:2] == [f"{start} f ran: {compiled}", f"{start} within, never ran: {other}"]
+    assert told[2:] == [f"{start} f ran: {compiled}; no line of within, never ran: {other}"]
+    assert at_exit == f"memlab: profiled, but no line ran: never: {other}"
