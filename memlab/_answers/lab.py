@@ -127,6 +127,7 @@ class Advice(Savings):
     kind: the waste.  exact: False if the replay assumes when memory would be freed.
     at_most: the saving is an upper bound, as variables may hold what the replay frees.
     batch_norm: of checkpoints, batch normalization would run twice a step.
+    garbage: of steps_kept, a reference cycle alone holds the blocks.
     together: it still saves after the advices before it.  file "": no single line.
     inner: of a loss in a library, the model's own line; None elsewhere.  The kind decides
     the meaning of bytes, blocks and count.  name: the owner's name for the
@@ -139,6 +140,7 @@ class Advice(Savings):
     exact: bool
     at_most: bool
     batch_norm: bool
+    garbage: bool
     together: bool
     file: str
     line: int

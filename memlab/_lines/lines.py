@@ -12,11 +12,12 @@ import warnings
 
 from memlab import _core
 from memlab._native import sources
+from memlab._native.devices import check_gpu
 from memlab._text import line_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, TextIO, TypeAlias
 
     _Function: TypeAlias = "Callable[..., Any] | str"
@@ -104,24 +105,48 @@ def _parse_target(device):
     if device is None or str(device) == "cuda":
         return "cuda", torch.cuda.current_device() if begun else 0
     source, index = sources.parse_device(device)
-    if source == "cuda" and begun and index >= (count := torch.cuda.device_count()):
-        raise ValueError(f"there is no cuda:{index}, torch sees {count}")
+    if source == "cuda" and begun:
+        check_gpu(index)
     return source, index
 
 
-def why_no_lines() -> str:
-    """Why a function may have run without a line; empty: nothing points to it."""
+def why_no_lines(idle) -> Iterator[tuple[str, str]]:
+    """Of IDLE, the (name, code) of functions without a line: names, and why none ran; empty:
+    nothing points to anything but that they were not called.
+    """
     utils = sys.modules.get("torch._dynamo.utils")
     try:
-        compiled = utils is not None and utils.counters["frames"]["ok"] > 0
+        any_compiled = utils is not None and utils.counters["frames"]["ok"] > 0
     except (AttributeError, KeyError, TypeError):
-        compiled = False
-    if not compiled:
-        return ""
-    return (
-        "torch.compile has compiled code of this program, and what is compiled has no lines; "
-        "TORCH_COMPILE_DISABLE=1 runs it line by line"
-    )
+        any_compiled = False
+    compiled, others = {}, {}
+    for name, code in idle:
+        (compiled if any_compiled and _is_compiled(code) else others)[name] = None
+    if compiled:
+        yield (
+            ", ".join(compiled),
+            f"torch.compile has compiled {'it' if len(compiled) == 1 else 'them'}, and what is "
+            "compiled has no lines; TORCH_COMPILE_DISABLE=1 runs it line by line",
+        )
+    if others:
+        # A function within a compiled one leaves no trace of its own.
+        yield (
+            ", ".join(others),
+            "not called, or only within code that torch.compile has compiled; "
+            "TORCH_COMPILE_DISABLE=1 runs that line by line"
+            if any_compiled
+            else "",
+        )
+
+
+def _is_compiled(code):
+    """Whether torch.compile holds a result for CODE itself."""
+    try:
+        import torch
+
+        return bool(torch._C._dynamo.eval_frame._debug_get_cache_entry_list(code))
+    except (AttributeError, ImportError, TypeError):
+        return False
 
 
 def level_of_program() -> int:
@@ -306,9 +331,10 @@ class LineProfiler(_core.LineProfiler):
             if rows:
                 tables.append(line_text.Table(name, code, rows, columns, lines))
             else:
-                idle.append(name)
-        reason = why_no_lines() if idle else ""
-        why_not = f"no line of {', '.join(idle)} ran: {reason}" if reason else ""
+                idle.append((name, code))
+        why_not = "; ".join(
+            f"no line of {names} ran: {why}" for names, why in why_no_lines(idle) if why
+        )
         return line_text.Tables(tables, columns, list(self._notes()), why_not)
 
     def _notes(self):

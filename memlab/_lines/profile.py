@@ -116,13 +116,13 @@ def _print_tables():
             line_text.write(tables, sys.stdout)
             print()
         else:
-            idle += [name for name, known, _ in _global._functions if known is code]
-    if idle and was_enabled and not _is_started():
-        names, reason = ", ".join(dict.fromkeys(idle)), why_no_lines()
-        if reason:
-            print(f"memlab: profiled, but no line ran: {names}: {reason}")
-        else:
-            print(f"memlab: profiled but never called: {names}")
+            idle += [(name, known) for name, known, _ in _global._functions if known is code]
+    if was_enabled and not _is_started():
+        for names, why in why_no_lines(idle):
+            if why:
+                print(f"memlab: profiled, but no line ran: {names}: {why}")
+            else:
+                print(f"memlab: profiled but never called: {names}")
 
 
 @overload

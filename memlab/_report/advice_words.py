@@ -51,11 +51,14 @@ def _gradients_late(item):
 
 
 def _steps_kept(item):
+    held = ": only a reference cycle holds them" if item["garbage"] else ""
     return (
         "Each step leaves blocks that are kept",
         f"{_size(item['bytes'])}, in {plural(item['blocks'], 'block')} of this line "
-        "or of the graph that ends there, are live at the peak, left by the steps before.",
-        "empty what holds them, or keep .item() or .detach().cpu() of the tensor instead",
+        f"or of the graph that ends there, are live at the peak, left by the steps before{held}.",
+        "break the cycle, or call gc.collect() in each step"
+        if item["garbage"]
+        else "empty what holds them, or keep .item() or .detach().cpu() of the tensor instead",
     )
 
 

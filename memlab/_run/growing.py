@@ -24,7 +24,7 @@ _FIRST = 6
 # The step after which variables are looked at: all states exist, and code has settled.
 _SETTLED = 2
 _TIMES = 1.5
-# The holder of garbage, of which csrc/core/show/text/verdict_text.c knows the remedy.
+# The holder of garbage, which csrc/core/analysis/answers/growth_holders.c knows.
 _CYCLE = "a reference cycle"
 _SECONDS = 1.0
 _LINES = 8

@@ -367,7 +367,7 @@ def test_every_kind_has_words():
     header = Path(__file__).parents[2] / "csrc/core/lab/advice/advice_case.h"
     kinds = re.findall(r'^    XX\(\w+, "(\w+)"\)', header.read_text(), re.MULTILINE)
     assert "checkpoint" in kinds and set(kinds) == set(advice_words.WORDS)
-    item = dict.fromkeys(("bytes", "blocks", "count", "allocated_saving_bytes"), 1) | {"conf": "a:b", "batch_norm": True}
+    item = dict.fromkeys(("bytes", "blocks", "count", "allocated_saving_bytes"), 1) | {"conf": "a:b", "batch_norm": True, "garbage": False}
     item |= dict.fromkeys(("file", "module", "name", "function", "optimizer"), "x")
     item |= {"line": 1, "library_switch": "x"}
     for kind, words in advice_words.WORDS.items():

@@ -561,32 +561,3 @@ for method in ("fork", "spawn"):
     )
     assert out.startswith("18.0\n18.0\n") and "##" not in out
     assert out.endswith("memlab: profiled but never called: Data.__getitem__\n")
-
-
-@pytest.mark.cuda
-def test_compiled_functions_say_why_there_is_nothing(phantom_run):
-    program = """
-import memlab, torch
-
-@memlab.profile
-def f(x):
-    return x * 2 + 1
-
-@memlab.profile
-def never():
-    pass
-
-before = memlab.LineProfiler(f).display()
-compiled = torch.compile(f, backend="eager")
-with memlab.LineProfiler(f) as profiler:
-    compiled(torch.ones(3, device="cuda"))
-print(before, profiler.display())
-assert "TORCH_COMPILE_DISABLE" in profiler.display()._repr_html_()
-f(torch.ones(3, device="cuda"))
-print(profiler.display(), end="")
-"""
-    shown = phantom_run(program).stdout
-    nothing, compiled, *_, at_exit = shown.splitlines()
-    assert nothing == "No data collected"
-    assert compiled.startswith(" No data collected: no line of f ran: torch.compile has comp")
-    assert at_exit.startswith("memlab: profiled, but no line ran: never: torch.compile has")

@@ -104,6 +104,22 @@ def test_holder_of_what_each_epoch_leaves(tmp_path):
     assert line["holder"].startswith(f"`self.outputs[...]` in {name}()")
 
 
+def test_a_cycle_is_broken_or_collected_not_emptied(tmp_path, device_environment):
+    """explain writes what the verdict says: nobody holds the blocks, so nothing can be emptied."""
+    source = (LEAK.parent / "cycle.py").read_text().replace("64", "512")
+    source = source.replace("32))", "512)).cuda()").replace("randn(16, 512)", "randn(256, 512).cuda()")
+    program = tmp_path / "program.py"
+    program.write_text(source)
+    command("run", "--phantom=auto", "--out", "out", str(program), cwd=tmp_path)
+    out = tmp_path / "out" / "rank0.mlab"
+    [device] = json.loads(command("explain", "--json", str(out), cwd=tmp_path).stdout)["devices"]
+    [kept] = [item for item in device["advice"] if item["kind"] == "steps_kept"]
+    assert kept["garbage"] and all(item is kept or not item["garbage"] for item in device["advice"])
+    told = " ".join(command("explain", str(out), cwd=tmp_path).stdout.split())
+    assert "by the steps before: only a reference cycle holds them." in told
+    assert "Write: break the cycle, or call gc.collect() in each step" in told
+
+
 def test_nobody_fails_on_a_program_that_settles(tmp_path):
     program = ROOT / "tests" / "programs" / "settles" / "warm_up.py"
     command("run", "--device", "cpu", "--out", "out", str(program), cwd=tmp_path)

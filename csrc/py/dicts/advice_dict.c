@@ -67,6 +67,7 @@ ml_py_advice_item(const ml_recording *recording, const ml_advices *advices,
          ml_py_set(dict, "exact", PyBool_FromLong(advice->exact)) < 0 ||
          ml_py_set(dict, "at_most", PyBool_FromLong(advice->most)) < 0 ||
          ml_py_set(dict, "batch_norm", PyBool_FromLong(advice->normalizes)) < 0 ||
+         ml_py_set(dict, "garbage", PyBool_FromLong(advice->garbage)) < 0 ||
          ml_py_set(dict, "together", PyBool_FromLong(advice->together)) < 0 ||
          set_frame(dict, recording, advice->frame) < 0 ||
          ml_py_set(dict, "inner", ml_py_inner(recording, &line)) < 0 ||

@@ -107,6 +107,8 @@ void ml_growth_tell(const ml_growth *growth, const ml_cause *cause,
                     ml_verdict *verdict);
 /* What grows for certain by blocks of CAUSE; NULL: nothing. */
 const ml_growing *ml_growth_find(const ml_growth *growth, const ml_cause *cause);
+/* Whether a reference cycle alone holds GROWING. */
+bool ml_growing_is_garbage(const ml_recording *recording, const ml_growing *growing);
 /* Whether CAUSE is of a line that grows for certain, and not as part of a graph. */
 bool ml_growth_has(const ml_growth *growth, const ml_cause *cause);
 

@@ -55,3 +55,13 @@ ml_growth_name_holder(const growth_work *f, found *line)
         }
     }
 }
+
+bool
+ml_growing_is_garbage(const ml_recording *recording, const ml_growing *growing)
+{
+    /* The name is of memlab/_run/growing.py. */
+    static const char cycle[] = "a reference cycle";
+    ml_string holder = recording->strings[growing->holder];
+    return holder.length == sizeof(cycle) - 1 &&
+           memcmp(holder.bytes, cycle, holder.length) == 0;
+}

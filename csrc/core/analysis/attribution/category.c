@@ -115,7 +115,8 @@ is_workspace(const ml_categories *c, const ml_lifetime *life)
 {
     return is_like_cublas(c, life) &&
            (ml_lifetimes_requested(c->lifetimes, life) == ML_WORKSPACE_ODD ||
-            ml_passes_are_outlived(&c->passes, life));
+            ml_passes_are_outlived(&c->passes, life) ||
+            ml_workspaces_in_product(&c->workspaces, life));
 }
 
 /* Whether memory ended in the pass that made LIFE, before it was freed. */

@@ -435,6 +435,20 @@ tells_products(const ml_workspaces *of, uint64_t size)
             (of->recording->keys & ML_KEY_INTERNAL_METADATA) != 0);
 }
 
+bool
+ml_workspaces_in_product(const ml_workspaces *of, const ml_lifetime *life)
+{
+    const ml_events *events = &of->lifetimes->trace->events;
+    size_t before = life->birth != 0 ? block_before(events, life->birth - 1) : 0;
+    if (before == 0 || ml_events_action(events, before - 1) != ML_ACTION_ALLOC) {
+        return false;
+    }
+    ml_event made = ml_events_at(events, life->birth - 1);
+    ml_event result = ml_events_at(events, before - 1);
+    return is_in_product(of, &made) && is_one_node(&made, &result) &&
+           made.stream == result.stream && is_one_line(of, made.stack, result.stack);
+}
+
 /* Whether torch makes a workspace of cuBLAS's for each product, and so keeps none.  Without PASSES
  * no nodes tell products. */
 static bool
@@ -451,6 +465,32 @@ makes_for_products(const ml_workspaces *of, bool passes)
         }
     }
     return false;
+}
+
+/* Outside modules a tensor of the size may be there before: has KEPT be the first that a product
+ * made instead, if there is one. */
+static void
+prefer_products(const ml_workspaces *of, ml_kept_workspace *kept)
+{
+    const ml_lifetimes *lifetimes = of->lifetimes;
+    if (kept->size != ML_WORKSPACE_EVEN || kept->phase != ML_PHASE_OTHER ||
+        ml_workspaces_in_product(of, &lifetimes->rows[kept->row])) {
+        return;
+    }
+    for (size_t i = kept->row + 1; i < lifetimes->count; i++) {
+        const ml_lifetime *life = &lifetimes->rows[i];
+        if (life->birth == 0 ||
+            ml_events_size(&lifetimes->trace->events, life->birth - 1) != kept->size) {
+            continue;
+        }
+        ml_event made = ml_events_at(&lifetimes->trace->events, life->birth - 1);
+        if (made.stream == kept->stream && made.thread == kept->thread &&
+            (of->marks[life->birth - 1] & ML_MARK_PHASE) == kept->phase &&
+            stays(of, i) && ml_workspaces_in_product(of, life)) {
+            kept->row = i;
+            return;
+        }
+    }
 }
 
 int
@@ -486,10 +526,13 @@ ml_workspaces_init(ml_workspaces *of, const ml_causes *causes,
             error = keep_first(of, event, row, phase);
         }
     }
-    error = error == 0 && products ? keep_nodes(of) : error;
+    error = error == 0 && (products || of->count != 0) ? keep_nodes(of) : error;
     if (error == 0 && products && makes_for_products(of, passes)) {
         of->count = of->cleared_count = 0;
         return 0;
+    }
+    for (size_t i = 0; error == 0 && i < of->count; i++) {
+        prefer_products(of, &of->list[i]);
     }
     return error == 0 ? keep_earlier(of, passes) : error;
 }

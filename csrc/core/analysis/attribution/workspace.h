@@ -57,7 +57,7 @@ typedef struct ml_workspaces {
     size_t *cleared; /* owned; rows that a trainer cleared under way, ascending */
     size_t cleared_count;
     size_t cleared_capacity;
-    /* The nodes of products that ran; none where no block can be a product's. */
+    /* The nodes of products that ran; none where no block can be of a product. */
     ml_intern products;
     ml_node_number *nodes; /* owned; by id */
     size_t node_capacity;
@@ -86,6 +86,9 @@ ml_workspaces_last(const ml_workspaces *of, uint32_t requested)
  * may be. */
 bool ml_workspaces_keep(const ml_workspaces *of, const ml_lifetime *life);
 
+/* Whether LIFE was made in the forward of a product, right after the result: a pass ran the
+ * product's node. */
+bool ml_workspaces_in_product(const ml_workspaces *of, const ml_lifetime *life);
 /* Whether LIFE has the size of a workspace, the next event frees it, and the allocation before it,
  * of the same operation, is the result, which outlives it. */
 bool ml_workspaces_follow_result(const ml_workspaces *of, const ml_lifetime *life);

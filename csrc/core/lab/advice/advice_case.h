@@ -92,6 +92,7 @@ typedef struct ml_advice {
     uint8_t kind;    /* enum ml_advice_kind */
     bool exact;      /* false: the edit is an estimate of what the change does */
     bool normalizes; /* of checkpoints: batch normalization would run twice a step */
+    bool garbage;    /* of steps: a reference cycle alone holds the blocks */
     bool most;       /* of which the change does no more, and maybe less; not exact */
     uint32_t frame;  /* frame id of the line that it is about; 0: none */
     uint32_t model;  /* frame id of the model's own line behind it; 0: itself */

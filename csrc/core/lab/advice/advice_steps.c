@@ -62,6 +62,7 @@ propose(const kept_work *f, const ml_growing *line, ml_proposals *out)
         return ML_ENOMEM;
     }
     advice->exact = f->uses;
+    advice->garbage = ml_growing_is_garbage(it->recording, line);
     advice->frame = line->cause.frame;
     int error = 0;
     for (size_t i = it->workload->before_count; i < it->workload->count && error == 0;

@@ -175,20 +175,6 @@ put_growing(ml_buffer *out, const ml_verdict_words *words, const ml_finding *fin
     }
 }
 
-static bool
-is_text(ml_string string, const char *text)
-{
-    return string.length == strlen(text) &&
-           memcmp(string.bytes, text, string.length) == 0;
-}
-
-/* Whether a reference cycle alone holds GROWING; the name is of memlab/_run/growing.py. */
-static bool
-is_garbage(const ml_verdict_words *words, const ml_growing *growing)
-{
-    return is_text(words->recording->strings[growing->holder], "a reference cycle");
-}
-
 static void
 put_growth(ml_buffer *out, const ml_verdict_words *words, const ml_finding *finding)
 {
@@ -201,7 +187,7 @@ put_growth(ml_buffer *out, const ml_verdict_words *words, const ml_finding *find
         ml_markup(out, ", held by ");
         ml_buffer_append(out, holder.bytes, holder.length);
     }
-    if (is_garbage(words, growing)) {
+    if (ml_growing_is_garbage(words->recording, growing)) {
         ml_markup(out, ". Break the cycle, or call gc.collect() in each step.");
         return;
     }
@@ -454,22 +440,6 @@ ml_verdict_change(ml_buffer *out, const ml_verdict_words *words, size_t index)
     ml_markup(out, advice->exact || advice->most ? "" : " (estimated)");
 }
 
-/* Whether ADVICE is about what a reference cycle alone holds. */
-static bool
-is_of_garbage(const ml_verdict_words *words, const ml_advice *advice)
-{
-    const ml_growth *growth = words->verdict->growth;
-    size_t count =
-        growth != NULL && advice->kind == ML_ADVICE_STEPS_KEPT ? growth->count : 0;
-    for (size_t i = 0; i < count; i++) {
-        const ml_growing *line = &growth->lines[i];
-        if (line->cause.frame == advice->frame && is_garbage(words, line)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void
 put_optimizer(ml_buffer *out, const ml_advice *advice)
 {
@@ -494,7 +464,7 @@ ml_verdict_code(ml_buffer *out, const ml_verdict_words *words, size_t index)
         put_deletion(out, words->recording->strings[advice->name]);
         return;
     }
-    if (is_of_garbage(words, advice)) {
+    if (advice->garbage) {
         ml_markup(out, "gc.collect()");
         return;
     }

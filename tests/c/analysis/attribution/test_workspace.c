@@ -111,6 +111,43 @@ check_of_node(const char *type, uint64_t bytes, enum before before, bool backwar
     tear_down(&f);
 }
 
+/* Without modules the size alone tells nothing: what the node TYPE makes after its result, for
+ * good, is a workspace if the node is a product's, and not the tensor of that size before. */
+static void
+check_without_modules(const char *type, bool beside, const char *want)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t load = add_stack(&f, 0, "a.py", 1, "f");
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t other = add_stack(&f, 0, "a.py", 9, "f");
+    f.type = sample_string(f.made.recording, type);
+    ml_event *tensor = add(&f, ML_ACTION_ALLOC, 0, MAIN, 4, load);
+    tensor->size = tensor->block_bytes = 33554432;
+    alloc(&f, 1, MAIN, 5, beside ? line : other);
+    size_t at = f.made.recording->devices[0].event_count;
+    ml_event *event = add(&f, ML_ACTION_ALLOC, 100000, MAIN, 5, line);
+    event->size = event->block_bytes = 33554432;
+    alloc(&f, 2, MAIN, 6, line);
+    ml_event *back = add(&f, ML_ACTION_ALLOC, 200000, MAIN, 4, 0);
+    back->flags = ML_EVENT_BACKWARD | ML_EVENT_NO_PYTHON;
+    back->node = f.type;
+    free_block(&f, 200000, MAIN, back->flags);
+    CHECK_STR(category(&f, at), want);
+    CHECK(strcmp(category(&f, 0), "workspace") != 0);
+    tear_down(&f);
+}
+
+static void
+test_a_product_tells_where_modules_do_not(void)
+{
+    static const char mm[] = "N5torch8autograd9generated10MmBackward0E";
+    static const char mean[] = "N5torch8autograd9generated13MeanBackward0E";
+    check_without_modules(mm, true, "workspace");
+    check_without_modules(mm, false, "other");
+    check_without_modules(mean, true, "other");
+}
+
 /* The node tells that a product is under way: cuBLASLt's size is a tensor's, too, and what
  * goes into a tensor that exists has no result. */
 static void
@@ -429,6 +466,7 @@ main(void)
     RUN(test_workspaces);
     RUN(test_workspaces_of_products);
     RUN(test_workspaces_of_nodes);
+    RUN(test_a_product_tells_where_modules_do_not);
     RUN(test_workspaces_beside_those_of_products);
     RUN(test_the_light_workspace);
     RUN(test_the_first_that_lasts_is_a_workspace);
