@@ -80,6 +80,9 @@ is_made(const chest *c, size_t demand)
 static ml_string
 before_number(const chest *c, size_t demand)
 {
+    if (c->remainder->items[demand].apart) {
+        return (ml_string){0};
+    }
     size_t like = c->remainder->items[demand].like;
     ml_string path =
         c->it->recording->strings[ml_explained_of(c->it, like)->cause.module];
@@ -95,7 +98,8 @@ is_of(const chest *c, size_t demand, ml_string family)
     ml_string path =
         c->it->recording->strings[ml_explained_of(c->it, like)->cause.module];
     size_t number = 0;
-    return ml_path_number(path, 0, &number) != 0 && number == family.length &&
+    return !c->remainder->items[demand].apart &&
+           ml_path_number(path, 0, &number) != 0 && number == family.length &&
            memcmp(path.bytes, family.bytes, number) == 0;
 }
 
