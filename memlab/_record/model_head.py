@@ -15,17 +15,21 @@ _MOST_FRAMES = 200
 
 
 def facts() -> tuple[int, int, int, int] | None:
-    """(features that it takes, and that it makes, bytes of its weight, whether another module has
-    that, too: NO or YES); None: no module's call is under way, or its model has no such layer."""
+    """(features that it takes, and that it makes at once, bytes of its weight, whether another
+    module has that, too: NO or YES); None: no module's call is under way, or its model has no such
+    layer."""
     import torch
 
-    model, frame = None, sys._getframe(1)
+    model, frame, in_parts, inside = None, sys._getframe(1), False, False
     for _ in range(_MOST_FRAMES):
         if frame is None:
             break
         if training_loop.is_module_call(frame):
             # The outermost.
             [model] = training_loop.values(frame, {"self"})
+            in_parts = inside
+        # trl's forward in place of the model's own gives the loss, part by part of the tokens.
+        inside = inside or str(frame.f_globals.get("__name__")).startswith("trl.")
         frame = frame.f_back
     last, owners = None, {}
     for module in _modules(model):
@@ -38,6 +42,7 @@ def facts() -> tuple[int, int, int, int] | None:
         return None
     made, taken = weight.shape
     shared = len(owners[id(weight)]) > 1
+    made = 0 if in_parts else made
     size = weight.numel() * weight.element_size()
     return taken, made, size, training_loop.YES if shared else training_loop.NO
 

@@ -142,7 +142,7 @@ typedef struct ml_annotation {
      * total.  The name says it in sentences. */ \
     XX(NO_ROOM, 14, "no_room") \
     /* Where memory runs out, the last linear layer of the model under way: features that it \
-     * takes; that it makes; bytes of its weight; enum ml_loop_fact: whether another module has \
+     * takes; that it makes, 0 if in parts; bytes of its weight; enum ml_loop_fact: whether another module has \
      * that weight, too. */ \
     XX(HEAD, 15, "head")
 

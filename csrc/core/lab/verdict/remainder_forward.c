@@ -451,15 +451,19 @@ finish_others(ml_remainder_builder *b, const family *of)
             continue;
         }
         last = module;
+        uint64_t weight = b->out->workload->demands[i].bytes;
+        bool head = b->head_takes != 0 && weight == b->head_bytes;
+        if (head && b->head_makes == 0) {
+            continue;
+        }
         others++;
         if (rows == 0 || width == UINT64_MAX || width == 0) {
             break;
         }
-        uint64_t weight = b->out->workload->demands[i].bytes;
-        bool head = known && weight == b->head_bytes;
-        error = add_result(
-            b, head ? made_by_head(b, rows) : made_of(weight, rows, width, element),
-            like);
+        error = add_result(b,
+                           known && head ? made_by_head(b, rows)
+                                         : made_of(weight, rows, width, element),
+                           like);
     }
     if (error == 0 && known && b->head_shared) {
         error = add_result(b, made_by_head(b, rows), like);

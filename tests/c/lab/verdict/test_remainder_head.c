@@ -67,6 +67,16 @@ test_a_head_makes_of_a_result_what_its_features_say(void)
     CHECK_UINT(head_to_come(), 300 * MIB);
 }
 
+/* In parts it makes nothing that lasts. */
+static void
+test_a_head_in_parts_makes_nothing(void)
+{
+    run_out_before_head(16, 1 << 20, 0, ML_LOOP_NO);
+    CHECK_UINT(head_to_come(), 0);
+    run_out_before_head(0, 1 << 20, 0, ML_LOOP_YES);
+    CHECK_UINT(head_to_come(), 0);
+}
+
 /* What its features do not divide is not what it takes. */
 static void
 test_a_head_of_other_features_is_guessed(void)
@@ -82,6 +92,7 @@ main(void)
 {
     RUN(test_a_head_with_the_weight_of_an_embedding_follows);
     RUN(test_a_head_makes_of_a_result_what_its_features_say);
+    RUN(test_a_head_in_parts_makes_nothing);
     RUN(test_a_head_of_other_features_is_guessed);
     return TEST_RESULT();
 }
