@@ -188,12 +188,14 @@ test_of_products_autocast_casts_all(void)
         parameter("embedding", 7);
         parameter("position", 9);
         parameter("norm", 11);
-        for (unsigned i = 0; i < 2; i++) {
-            parameter(layers[i], 40);
-            parameter(layers[i], 24);
-        }
         uint32_t stack = sample_call(s.recording, in_module(layers[0]), files[linear],
                                      7, "forward", layers[0]);
+        for (unsigned mib = 40; mib >= 24; mib -= 16) {
+            parameter(layers[0], mib);
+            /* Of a run, one string. */
+            s.tags[s.device.tag_count - 1].module = s.recording->stacks[stack].module;
+            parameter(layers[1], mib);
+        }
         take(20, stack, 0);
         take(12, stack, 0);
         take(200, stack, 0);
