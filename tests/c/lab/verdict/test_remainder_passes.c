@@ -375,7 +375,7 @@ test_memory_ends_in_the_loss(void)
             backward ? ML_LOSS_UNKNOWN : ML_LOSS_ELEMENTS;
         ml_advice_case it;
         ml_remainder rest;
-        find(&rest, &it, backward);
+        find(&rest, &it, backward ? ML_ASSUMED_LARGE : ML_ASSUMED_SMALL);
         CHECK_UINT(rest.untold, 0);
         CHECK_UINT(peak_of(&rest, &it) / MIB, backward ? 760 : 560);
         end(&rest, &it);
