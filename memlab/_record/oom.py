@@ -15,7 +15,7 @@ from memlab import _core
 from memlab._errors import Error
 from memlab._files import names, words
 from memlab._native import bridge
-from memlab._record import training_loop
+from memlab._record import model_head, training_loop
 from memlab._report import oom as account
 from memlab._report import peaks
 from memlab._report import report as _report
@@ -72,9 +72,14 @@ def _note_program():
 
 
 def _note_loop():
-    """Notes what of a pass lives on into the next, which no event tells before there is one."""
+    """Notes what of a pass lives on into the next, and the model's head, which no event tells
+    before there is one.
+    """
     if _core.noting():
         _core.note_before_oom("loop", "", *training_loop.facts())
+        head = model_head.facts() if "torch" in sys.modules else None
+        if head is not None:
+            _core.note_before_oom("head", "", *head)
 
 
 def _note_optimizers():

@@ -55,7 +55,7 @@ def facts() -> tuple[int, int, int, int]:
                 called = frames[place - 1] if place else None
                 gradients = _gradients(part, frames[place + 1 :])
                 loss = _loss(part, frames[:place])
-                if loss == CLASSES and _is_module_call(called) and part.goes_into_loss():
+                if loss == CLASSES and is_module_call(called) and part.goes_into_loss():
                     loss = CLASSES_ALONE
                 return gradients, *_outputs(part, called), loss
     return UNKNOWN, UNKNOWN, 0, UNKNOWN
@@ -259,7 +259,7 @@ def _outputs(part, called):
         return (NO if part.returns_nothing() else UNKNOWN), 0
     kept = part.kept()
     now = NO if _is_torchs(called) else UNKNOWN
-    if _is_module_call(called):
+    if is_module_call(called):
         after = part.next()
         stored = after is not None and after.opname in (*_STORES, "UNPACK_SEQUENCE")
         now = YES if stored and (after.argval in kept or "UNPACK" in after.opname) else NO
@@ -284,11 +284,17 @@ def _loss(part, inner):
     names = {name for name in named if isinstance(name, str)}
     found = names | {type(value).__name__ for value in values(part.frame, names)}
     found.update(*(frame.f_code.co_names for frame in inner if not _is_torchs(frame)))
-    if not _OF_CLASSES.isdisjoint(found):
+    if not _OF_CLASSES.isdisjoint(found) or any(map(_has_loss_over_classes, inner)):
         return CLASSES
     if not _OF_ELEMENTS.isdisjoint(found):
         return ELEMENTS
     return next(filter(None, map(part.reduction, _model_calls(part))), UNKNOWN)
+
+
+def _has_loss_over_classes(frame):
+    """Whether FRAME is the forward of a model of transformers, which computes its loss itself."""
+    is_model = str(frame.f_globals.get("__name__")).startswith("transformers.models.")
+    return is_model and "loss_function" in frame.f_code.co_names
 
 
 def _model_calls(part):
@@ -309,7 +315,7 @@ def _is_torchs(frame):
     return frame is None or str(frame.f_globals.get("__name__")).startswith("torch.")
 
 
-def _is_module_call(frame):
+def is_module_call(frame):
     """Whether FRAME is torch's call of a module of any kind but a loss."""
     if frame is None or frame.f_code.co_name not in ("_wrapped_call_impl", "_call_impl"):
         return False

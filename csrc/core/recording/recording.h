@@ -140,7 +140,11 @@ typedef struct ml_annotation {
     XX(PROGRAM, 13, "program") \
     /* Memory outside torch's allocator ran out, which ended the program: free on the device; \
      * total.  The name says it in sentences. */ \
-    XX(NO_ROOM, 14, "no_room")
+    XX(NO_ROOM, 14, "no_room") \
+    /* Where memory runs out, the last linear layer of the model under way: features that it \
+     * takes; that it makes, 0 if in parts; bytes of its weight; enum ml_loop_fact: whether another module has \
+     * that weight, too. */ \
+    XX(HEAD, 15, "head")
 
 enum ml_loop_fact {
     ML_LOOP_UNKNOWN = 0,

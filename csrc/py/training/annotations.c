@@ -164,7 +164,8 @@ ml_py_note_no_room(PyObject *Py_UNUSED(module), PyObject *args)
 const char ml_py_note_before_oom_doc[] =
     "note_before_oom($module, kind, name, *values)\n--\n\n"
     "Notes what no event tells, as memory runs out.\n\n"
-    "kind: 'optimizer', 'batch', 'loop' or 'program'; name and up to four values are "
+    "kind: 'optimizer', 'batch', 'loop', 'program' or 'head'; name and up to four "
+    "values are "
     "as\n"
     "docs/FORMAT.md has them. Raises TypeError, ValueError, OverflowError.";
 
@@ -172,7 +173,7 @@ PyObject *
 ml_py_note_before_oom(PyObject *Py_UNUSED(module), PyObject *args)
 {
     static const uint8_t kinds[] = {ML_NOTE_OPTIMIZER, ML_NOTE_BATCH, ML_NOTE_LOOP,
-                                    ML_NOTE_PROGRAM};
+                                    ML_NOTE_PROGRAM, ML_NOTE_HEAD};
     const char *kind, *name;
     Py_ssize_t length;
     unsigned long long values[4] = {0};

@@ -9,7 +9,7 @@
 #define THREADS (UINT16_MAX + 1)
 /* Modules may make this few blocks before the first node: a shorter run is
  * inconclusive. */
-#define RUN_EVENTS 4
+#define RUN_BLOCKS 4
 
 /* A checkpoint without the call of a module. */
 #define IN_CHECKPOINT UINT32_MAX
@@ -28,6 +28,7 @@ typedef struct run {
     uint32_t checkpoint; /* stack id, of the module that a checkpoint calls; 0: none */
     uint64_t sequence;   /* autograd's number at the last */
     size_t count;
+    size_t blocks; /* made; a request that fails gives back many blocks and segments */
     bool advanced; /* a node was made that trains: no link is kept */
 } run;
 
@@ -157,7 +158,7 @@ add_link(stages_work *f, run *open, size_t event)
 static void
 close_run(stages_work *f, run *open)
 {
-    if (open->count >= RUN_EVENTS && !open->advanced) {
+    if (open->blocks >= RUN_BLOCKS && !open->advanced) {
         const ml_events *events = &f->analysis->trace->events;
         for (uint32_t i = open->first; i != 0; i = f->links[i].next) {
             size_t event = f->links[i].event;
@@ -167,7 +168,7 @@ close_run(stages_work *f, run *open)
         }
     }
     drop_links(f, open);
-    open->count = 0;
+    open->count = open->blocks = 0;
 }
 
 /* 0 or ML_ENOMEM. */
@@ -179,6 +180,7 @@ extend_run(stages_work *f, run *open, size_t event, const ml_event *at)
         open->checkpoint = 0;
         open->advanced = false;
     }
+    open->blocks += at->action == ML_ACTION_ALLOC;
     /* A segment comes before its first block. */
     if (at->action == ML_ACTION_ALLOC) {
         uint64_t made = at->sequence - open->sequence;

@@ -413,7 +413,9 @@ propose_casts(loss_work *f, ml_proposals *out)
         size_t back = 0;
         bool is = find_loss(f, i, &of);
         size_t cast = is ? find_cast(f, &of, &back) : SIZE_MAX;
-        if (cast == SIZE_MAX) {
+        if (cast == SIZE_MAX ||
+            ml_is_loss_of_library(f->it->recording,
+                                  f->it->workload->demands[cast].stack)) {
             continue;
         }
         if (f->cast == NULL) {

@@ -7,6 +7,9 @@
 
 /* Of transformers, whose Trainer sets up the model. */
 #define TRAINER "/transformers/trainer.py"
+/* Its trainers, which are Trainers, have arguments of their own. */
+#define TRL "/trl/trainer/"
+#define LOSSES "/transformers/loss/"
 
 static bool
 comes_through(const ml_recording *recording, uint32_t stack, const char *files)
@@ -25,24 +28,36 @@ const char *
 ml_switch_of_checkpoint(const ml_recording *recording, uint32_t stack)
 {
     static const char *const switches[][2] = {
-        {"/transformers/models/", "model.gradient_checkpointing_enable()"},
         {"/diffusers/models/", "model.enable_gradient_checkpointing()"},
         {"/timm/models/", "model.set_grad_checkpointing()"},
     };
+    /* The call of its layers that have the switch; its other models raise at it. */
+    if (comes_through(recording, stack, "/transformers/modeling_layers.py")) {
+        return !comes_through(recording, stack, TRAINER)
+                   ? "model.gradient_checkpointing_enable()"
+               : comes_through(recording, stack, TRL)
+                   ? "gradient_checkpointing=True in the trainer's args, such as "
+                     "SFTConfig"
+                   : "TrainingArguments(..., gradient_checkpointing=True)";
+    }
     for (size_t i = 0; i < sizeof(switches) / sizeof(*switches); i++) {
         if (comes_through(recording, stack, switches[i][0])) {
-            bool trainer = i == 0 && comes_through(recording, stack, TRAINER);
-            return trainer ? "TrainingArguments(..., gradient_checkpointing=True)"
-                           : switches[i][1];
+            return switches[i][1];
         }
     }
     return NULL;
 }
 
+bool
+ml_is_loss_of_library(const ml_recording *recording, uint32_t stack)
+{
+    return comes_through(recording, stack, LOSSES);
+}
+
 const char *
 ml_switch_of_loss(const ml_recording *recording, uint32_t stack)
 {
-    return comes_through(recording, stack, "/transformers/loss/") &&
+    return ml_is_loss_of_library(recording, stack) &&
                    comes_through(recording, stack, TRAINER)
                ? "TrainingArguments(..., use_liger_kernel=True)"
                : NULL;

@@ -10,4 +10,7 @@ const char *ml_switch_of_checkpoint(const ml_recording *recording, uint32_t stac
 const char *ml_switch_of_loss(const ml_recording *recording, uint32_t stack);
 const char *ml_switch_of_late_gradients(const ml_recording *recording, uint32_t stack);
 
+/* Whether STACK is of a loss in which a program has no line. */
+bool ml_is_loss_of_library(const ml_recording *recording, uint32_t stack);
+
 #endif

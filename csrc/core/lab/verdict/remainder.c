@@ -221,6 +221,12 @@ read_loop(ml_remainder_builder *b)
         else if (note->kind == ML_NOTE_BATCH) {
             b->batch = note->values[0];
         }
+        else if (note->kind == ML_NOTE_HEAD) {
+            b->head_takes = note->values[0];
+            b->head_makes = note->values[1];
+            b->head_bytes = note->values[2];
+            b->head_shared = note->values[3] == ML_LOOP_YES;
+        }
     }
     for (size_t i = 0; i < recording->note_count; i++) {
         const ml_note *note = &recording->notes[i];

@@ -58,6 +58,7 @@ typedef struct ml_remainder_item {
     uint8_t kind;     /* enum ml_remainder_kind */
     uint8_t category; /* enum ml_category; UNKNOWN: made by a pass */
     bool of_step;     /* a temporary of the optimizer's step */
+    bool apart;       /* of a head or a loss to come, though it resembles a module's */
     uint32_t like;    /* the recorded demand that it resembles */
 } ml_remainder_item;
 

@@ -265,12 +265,12 @@ find_rows(const ml_remainder_builder *b, const family *of, uint64_t *rows,
     }
 }
 
-/* Bytes of a module that multiplies rows by its parameter of BYTES. */
+/* Bytes of a module that multiplies rows by its parameter of BYTES, with elements of ELEMENT. */
 static uint64_t
-made_of(uint64_t bytes, uint64_t rows, uint64_t width)
+made_of(uint64_t bytes, uint64_t rows, uint64_t width, uint64_t element)
 {
     uint64_t out = bytes / width; /* elements of a row */
-    return out <= 1 ? rows : rows / width * 4 * out;
+    return out <= 1 ? rows : rows / width * element * out;
 }
 
 /* Whether demand I has half the bytes of a parameter of its module. */
@@ -386,6 +386,41 @@ convolves(const ml_remainder_builder *b)
     return false;
 }
 
+/* Of what a known head takes: the instance's result. */
+static bool
+find_rows_of_head(const ml_remainder_builder *b, const family *of, uint64_t *rows,
+                  uint64_t *width, size_t *like)
+{
+    size_t result = result_of(b, of);
+    uint64_t bytes = b->out->workload->demands[result].bytes;
+    if (b->head_takes == 0 || b->head_makes == 0 || of->previous >= of->first ||
+        bytes % b->head_takes != 0) {
+        return false;
+    }
+    *rows = bytes;
+    *width = b->head_bytes / b->head_makes;
+    *like = result;
+    return true;
+}
+
+/* Bytes of what the head makes of ROWS, as wide as what it takes.  Autocast's sums and
+ * normalizations are in float32, its products in 16 bits. */
+static uint64_t
+made_by_head(const ml_remainder_builder *b, uint64_t rows)
+{
+    uint64_t bytes = rows / b->head_takes * b->head_makes;
+    return is_autocast(b) ? bytes / 2 : bytes;
+}
+
+static int
+add_result(ml_remainder_builder *b, uint64_t bytes, size_t like)
+{
+    b->out->forward += bytes;
+    int error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, &b->returned);
+    b->now++;
+    return error;
+}
+
 static int
 finish_others(ml_remainder_builder *b, const family *of)
 {
@@ -393,12 +428,20 @@ finish_others(ml_remainder_builder *b, const family *of)
     uint64_t width;
     size_t like = 0;
     size_t after = 0;
-    find_rows(b, of, &rows, &width, &like);
+    uint64_t element = 4;
+    bool known = find_rows_of_head(b, of, &rows, &width, &like);
+    if (known) {
+        element = width / b->head_takes;
+    }
+    else {
+        find_rows(b, of, &rows, &width, &like);
+    }
     for (size_t i = 0; i < b->out->recorded; i++) {
         if (is_parameter(b, i) && instance_of(of, module_at(b, i)) != NO_INSTANCE) {
             after = i;
         }
     }
+    b->apart = true;
     unsigned others = 0;
     uint32_t last = 0;
     int error = 0;
@@ -408,14 +451,23 @@ finish_others(ml_remainder_builder *b, const family *of)
             continue;
         }
         last = module;
+        uint64_t weight = b->out->workload->demands[i].bytes;
+        bool head = b->head_takes != 0 && weight == b->head_bytes;
+        if (head && b->head_makes == 0) {
+            continue;
+        }
         others++;
         if (rows == 0 || width == UINT64_MAX || width == 0) {
             break;
         }
-        uint64_t bytes = made_of(b->out->workload->demands[i].bytes, rows, width);
-        b->out->forward += bytes;
-        error = ml_remainder_add(b, bytes, like, true, ML_REST_PASS, &b->returned);
-        b->now++;
+        error = add_result(b,
+                           known && head ? made_by_head(b, rows)
+                                         : made_of(weight, rows, width, element),
+                           like);
+    }
+    if (error == 0 && known && b->head_shared) {
+        error = add_result(b, made_by_head(b, rows), like);
+        others++;
     }
     b->out->modules += others;
     if (others > MOST_OTHERS || (others != 0 && (rows == 0 || convolves(b)))) {
@@ -424,7 +476,9 @@ finish_others(ml_remainder_builder *b, const family *of)
     if (error < 0) {
         return error;
     }
-    return add_loss(b, b->returned != 0 ? b->returned : result_of(b, of));
+    error = add_loss(b, b->returned != 0 ? b->returned : result_of(b, of));
+    b->apart = false;
+    return error;
 }
 
 /* In a module that is of no family: it is the last one, and what it asked for its result, or

@@ -43,6 +43,7 @@ ml_remainder_add(ml_remainder_builder *b, uint64_t bytes, size_t like, bool scal
         .category = kind == ML_REST_GRADIENT ? ML_CATEGORY_GRADIENT
                     : kind == ML_REST_KEPT   ? ML_CATEGORY_OPTIMIZER_STATE
                                              : ML_CATEGORY_UNKNOWN,
+        .apart = b->apart || out->items[like].apart,
         .like = (uint32_t)(like < out->recorded ? like : out->items[like].like)};
     if (index != NULL) {
         *index = workload->count;

@@ -18,6 +18,7 @@ typedef struct ml_remainder_builder {
     bool much;     /* unknown amounts are assumed large */
     bool late;     /* ML_ASSUMED_LATE */
     bool casts;    /* the loss ends with a cast to float32 */
+    bool apart;    /* what is added now is of a head or a loss */
     bool squares;  /* the backward pass of a loss that squares follows */
     uint8_t stage; /* enum ml_stage of the request that failed */
     /* As ML_NOTE_LOOP: each enum ml_loop_fact, and bytes. */
@@ -27,6 +28,11 @@ typedef struct ml_remainder_builder {
     bool result_passes; /* it was ALONE */
     uint64_t outputs_living;
     uint64_t batch; /* of ML_NOTE_BATCH; 0: none */
+    /* Of ML_NOTE_HEAD; 0: none. */
+    uint64_t head_takes;
+    uint64_t head_makes;
+    uint64_t head_bytes;
+    bool head_shared; /* no parameter of its own tells that it follows */
 } ml_remainder_builder;
 
 /* Adds a demand of LIKE's stream and pool at NOW; *INDEX, unless NULL, is its index.  0

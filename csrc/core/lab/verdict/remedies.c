@@ -7,6 +7,7 @@
 #include "analysis/attribution/module_repeats.h"
 #include "base/base.h"
 #include "lab/advice/advice_rules.h"
+#include "lab/advice/library_switches.h"
 
 #define CHUNKS 8
 #define GPUS_MOST 8
@@ -25,6 +26,7 @@ typedef struct chest {
     bool *left;       /* owned; by recorded demand: steps left it behind */
     ml_string family; /* path up to the number, of the modules with the most bytes */
     uint32_t modules; /* of it */
+    uint32_t stack;   /* of its largest block */
     uint64_t loss;    /* bytes of the largest block that a loss made or makes */
     bool autocast;    /* the run has it already */
     uint32_t gpus;
@@ -80,6 +82,9 @@ is_made(const chest *c, size_t demand)
 static ml_string
 before_number(const chest *c, size_t demand)
 {
+    if (c->remainder->items[demand].apart) {
+        return (ml_string){0};
+    }
     size_t like = c->remainder->items[demand].like;
     ml_string path =
         c->it->recording->strings[ml_explained_of(c->it, like)->cause.module];
@@ -95,7 +100,8 @@ is_of(const chest *c, size_t demand, ml_string family)
     ml_string path =
         c->it->recording->strings[ml_explained_of(c->it, like)->cause.module];
     size_t number = 0;
-    return ml_path_number(path, 0, &number) != 0 && number == family.length &&
+    return !c->remainder->items[demand].apart &&
+           ml_path_number(path, 0, &number) != 0 && number == family.length &&
            memcmp(path.bytes, family.bytes, number) == 0;
 }
 
@@ -114,6 +120,7 @@ find_family(chest *c)
             if (ml_explained_of(c->it, like)->cause.module != 0) {
                 most = bytes;
                 c->family = before;
+                c->stack = remainder->workload->demands[i].stack;
             }
         }
     }
@@ -158,23 +165,47 @@ drop_equals(uint64_t *sizes, size_t *count)
     *count = kept;
 }
 
-/* Autocast casts parameters in the forward: of most of their sizes there is one of half. */
+/* By string: the modules that torch's linear layers and convolutions are.  NULL: no memory. */
+static bool *
+find_products(const chest *c)
+{
+    const ml_recording *recording = c->it->recording;
+    bool *is = ml_alloc_zeroed(recording->string_count + 1, sizeof(*is));
+    for (size_t i = 0; is != NULL && i < c->remainder->recorded; i++) {
+        uint32_t stack = c->remainder->workload->demands[i].stack;
+        uint32_t frame = recording->stacks[stack].frame;
+        ml_string file = recording->strings[recording->frames[frame].filename];
+        if (ml_string_holds(file, "/torch/nn/modules/linear.py") ||
+            ml_string_holds(file, "/torch/nn/modules/conv.py")) {
+            is[ml_explained_of(c->it, i)->cause.module] = is[0] = true;
+        }
+    }
+    return is;
+}
+
+/* Autocast casts the parameters of products in the forward: of most of their sizes there is one
+ * of half. */
 static int
 find_autocast(chest *c)
 {
     const ml_workload *workload = c->remainder->workload;
     size_t recorded = c->remainder->recorded;
     uint64_t *sizes = ml_alloc((2 * recorded + 1) * sizeof(uint64_t));
-    if (sizes == NULL) {
+    bool *products = find_products(c);
+    if (sizes == NULL || products == NULL) {
+        ml_free(sizes);
+        ml_free(products);
         return ML_ENOMEM;
     }
     uint64_t *cast = sizes + recorded;
     size_t count = 0;
     for (size_t i = 0; i < recorded; i++) {
-        if (c->remainder->items[i].category == ML_CATEGORY_PARAMETER) {
+        if (c->remainder->items[i].category == ML_CATEGORY_PARAMETER &&
+            (!products[0] || products[ml_explained_of(c->it, i)->cause.module])) {
             sizes[count++] = workload->demands[i].bytes;
         }
     }
+    ml_free(products);
     drop_equals(sizes, &count);
     size_t cast_count = 0;
     for (size_t i = 0; i < recorded; i++) {
@@ -358,6 +389,7 @@ try_alone(chest *c, unsigned kind)
                                                      : 0;
     if (kind == ML_REMEDY_CHECKPOINT) {
         remedy.module = c->family;
+        remedy.library_switch = ml_switch_of_checkpoint(c->it->recording, c->stack);
     }
     size_t at = out->count++;
     for (; at > 0 && out->list[at - 1].saving < remedy.saving; at--) {

@@ -43,6 +43,7 @@ typedef struct ml_remedy {
     uint64_t needs;  /* with this remedy alone */
     ml_string
         module; /* a path up to a number; borrowed of the recording; empty: none */
+    const char *library_switch; /* that does it; NULL: none is known */
 } ml_remedy;
 
 typedef struct ml_remedies {

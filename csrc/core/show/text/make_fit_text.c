@@ -34,6 +34,10 @@ static const char *const remedies[][2] = {
 void
 ml_fit_put_remedy(ml_buffer *out, const ml_remedy *remedy)
 {
+    if (remedy->library_switch != NULL) {
+        ml_markup(out, remedy->library_switch);
+        return;
+    }
     for (const char *c = remedies[remedy->kind][0]; *c != '\0'; c++) {
         if (*c == '#') {
             ml_markup_unsigned(out, remedy->count);

@@ -170,6 +170,30 @@ test_stages_of_a_run(void)
     sample_end(&s);
 }
 
+/* One block of a loss, and what the next, which fails, gives back: too short to tell. */
+static void
+test_a_request_that_fails_is_no_evaluation(void)
+{
+    sample_begin(&s);
+    s.recording->rules.has_segments = 0;
+    uint32_t main = sample_call(s.recording, 0, "/home/a/train.py", 9, "main", NULL);
+    uint32_t layer =
+        sample_call(s.recording, main, "/home/a/model.py", 5, "forward", "layer");
+    take_four(layer, 1, 1);
+    take(0, 4, ML_EVENT_BACKWARD);
+    take(main, 4, 0);
+    take(layer, 4, 0);
+    static const uint8_t actions[] = {ML_ACTION_SEGMENT_FREE, ML_ACTION_OOM,
+                                      ML_ACTION_FREE_REQUESTED,
+                                      ML_ACTION_FREE_COMPLETED};
+    for (int i = 0; i < 4; i++) {
+        ml_event *event = sample_event(&s, actions[i], BASE, 4096, layer);
+        event->autograd_thread = 1;
+        event->sequence = 4;
+    }
+    check_stages(6, 5, ML_STAGE_FORWARD);
+}
+
 static void
 test_memory_failures(void)
 {
@@ -198,6 +222,7 @@ main(void)
     RUN(test_casts_of_an_evaluation);
     RUN(test_checkpoints_of_an_evaluation);
     RUN(test_an_evaluation_right_before_a_forward);
+    RUN(test_a_request_that_fails_is_no_evaluation);
     RUN(test_memory_failures);
     return TEST_RESULT();
 }

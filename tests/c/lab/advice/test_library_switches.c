@@ -39,12 +39,22 @@ test_models(void)
     } cases[] = {
         {0, ""},
         {THROUGH("train.py", PACKAGES "torch/nn/modules/linear.py"), ""},
-        {THROUGH("train.py", PACKAGES "transformers/models/llama/modeling_llama.py",
+        {THROUGH("train.py", PACKAGES "transformers/modeling_layers.py",
+                 PACKAGES "transformers/models/llama/modeling_llama.py",
                  PACKAGES "torch/nn/functional.py"),
          "model.gradient_checkpointing_enable()"},
         {THROUGH("train.py", PACKAGES "transformers/trainer.py",
+                 PACKAGES "transformers/modeling_layers.py",
                  PACKAGES "transformers/models/llama/modeling_llama.py"),
          "TrainingArguments(..., gradient_checkpointing=True)"},
+        {THROUGH("train.py", PACKAGES "transformers/trainer.py",
+                 PACKAGES "trl/trainer/sft_trainer.py",
+                 PACKAGES "transformers/modeling_layers.py"),
+         "gradient_checkpointing=True in the trainer's args, such as SFTConfig"},
+        /* Its models without such layers raise at the switch. */
+        {THROUGH("train.py", PACKAGES "transformers/trainer.py",
+                 PACKAGES "transformers/models/mobilenet_v2/modeling_mobilenet_v2.py"),
+         ""},
         /* Another's model in the Trainer has no such switch. */
         {THROUGH("train.py", PACKAGES "transformers/trainer.py", "model.py"), ""},
         {THROUGH("train.py", PACKAGES "diffusers/models/unets/unet_2d.py"),
@@ -67,6 +77,8 @@ test_loss(void)
     ml_recording *recording = s.recording;
     const char *loss = PACKAGES "transformers/loss/loss_utils.py";
     check_switch(ml_switch_of_loss(recording, THROUGH("train.py", loss)), "");
+    CHECK(ml_is_loss_of_library(recording, THROUGH("train.py", loss)));
+    CHECK(!ml_is_loss_of_library(recording, THROUGH("train.py")));
     check_switch(
         ml_switch_of_loss(
             recording, THROUGH("train.py", PACKAGES "transformers/trainer.py", loss)),

@@ -177,6 +177,65 @@ test_autocast_is_not_named_where_it_runs(void)
     }
 }
 
+/* Of five sizes of parameters autocast casts the two of a linear layer: all that it could. */
+static void
+test_of_products_autocast_casts_all(void)
+{
+    static const char *const files[] = {"/home/a/model.py",
+                                        "/torch/nn/modules/linear.py"};
+    for (int linear = 0; linear <= 1; linear++) {
+        begin();
+        parameter("embedding", 7);
+        parameter("position", 9);
+        parameter("norm", 11);
+        uint32_t stack = sample_call(s.recording, in_module(layers[0]), files[linear],
+                                     7, "forward", layers[0]);
+        for (unsigned mib = 40; mib >= 24; mib -= 16) {
+            parameter(layers[0], mib);
+            /* Of a run, one string. */
+            s.tags[s.device.tag_count - 1].module = s.recording->stacks[stack].module;
+            parameter(layers[1], mib);
+        }
+        take(20, stack, 0);
+        take(12, stack, 0);
+        take(200, stack, 0);
+        event_in(ML_ACTION_OOM, 50 * MIB, 200 * MIB, in_module(layers[1]));
+        note(ML_NOTE_OPTIMIZER, "SGD", 0, 128 * MIB);
+        note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+        ml_make_fit fit;
+        CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
+        bool named = ml_remedies_of(&fit.remedies, ML_REMEDY_BFLOAT16) != NULL;
+        CHECK_INT(named, !linear);
+        sample_end(&s);
+    }
+}
+
+/* A library's model has a switch. */
+static void
+test_a_switch_checkpoints(void)
+{
+    begin();
+    const char *file = "/site-packages/timm/models/vision_transformer.py";
+    for (unsigned i = 0; i < 4; i++) {
+        parameter(layers[i], 1);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        take(100, in_function(file, "forward", layers[i]), 0);
+    }
+    event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB,
+             in_function(file, "forward", layers[3]));
+    ml_make_fit fit;
+    CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
+    for (size_t i = 0; i < fit.remedies.count; i++) {
+        const ml_remedy *remedy = &fit.remedies.list[i];
+        bool its = remedy->kind == ML_REMEDY_CHECKPOINT;
+        CHECK_STR(remedy->library_switch != NULL ? remedy->library_switch : "",
+                  its ? "model.set_grad_checkpointing()" : "");
+    }
+    CHECK(ml_remedies_of(&fit.remedies, ML_REMEDY_CHECKPOINT) != NULL);
+    sample_end(&s);
+}
+
 int
 main(void)
 {
@@ -186,5 +245,7 @@ main(void)
     RUN(test_another_optimizer_makes_no_temporaries);
     RUN(test_a_remedy_that_fits_needs_no_more_than_there_is);
     RUN(test_autocast_is_not_named_where_it_runs);
+    RUN(test_of_products_autocast_casts_all);
+    RUN(test_a_switch_checkpoints);
     return TEST_RESULT();
 }

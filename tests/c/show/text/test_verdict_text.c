@@ -418,6 +418,10 @@ test_the_remedies_that_fit(void)
         "Fits, estimated, with: torch.utils.checkpoint for the 12 modules layers.*; "
         "FSDP on 4 GPUs (20.0 GiB of 24.0 GiB).");
     ml_buffer_fini(&out);
+    fit.remedies.list[0].library_switch = "model.set_grad_checkpointing()";
+    ml_fit_put_remedy(&out, &fit.remedies.list[0]);
+    CHECK_TEXT(out.bytes, out.length, "model.set_grad_checkpointing()");
+    ml_buffer_fini(&out);
     for (unsigned kind = 0; kind < ML_REMEDY_COUNT; kind++) {
         CHECK(ml_remedy_cost(kind)[0] != '\0');
     }
