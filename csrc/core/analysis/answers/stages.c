@@ -9,7 +9,7 @@
 #define THREADS (UINT16_MAX + 1)
 /* Modules may make this few blocks before the first node: a shorter run is
  * inconclusive. */
-#define RUN_BLOCKS 4
+#define RUN_EVENTS 4
 
 /* A checkpoint without the call of a module. */
 #define IN_CHECKPOINT UINT32_MAX
@@ -28,8 +28,9 @@ typedef struct run {
     uint32_t checkpoint; /* stack id, of the module that a checkpoint calls; 0: none */
     uint64_t sequence;   /* autograd's number at the last */
     size_t count;
-    size_t blocks; /* made; a request that fails gives back many blocks and segments */
-    bool advanced; /* a node was made that trains: no link is kept */
+    bool fails; /* a request; until the next, segments and blocks are only given back */
+    size_t telling; /* of COUNT: before that */
+    bool advanced;  /* a node was made that trains: no link is kept */
 } run;
 
 typedef struct stages_work {
@@ -158,7 +159,7 @@ add_link(stages_work *f, run *open, size_t event)
 static void
 close_run(stages_work *f, run *open)
 {
-    if (open->blocks >= RUN_BLOCKS && !open->advanced) {
+    if (open->telling >= RUN_EVENTS && !open->advanced) {
         const ml_events *events = &f->analysis->trace->events;
         for (uint32_t i = open->first; i != 0; i = f->links[i].next) {
             size_t event = f->links[i].event;
@@ -168,7 +169,7 @@ close_run(stages_work *f, run *open)
         }
     }
     drop_links(f, open);
-    open->count = open->blocks = 0;
+    open->count = open->telling = 0;
 }
 
 /* 0 or ML_ENOMEM. */
@@ -178,9 +179,12 @@ extend_run(stages_work *f, run *open, size_t event, const ml_event *at)
     if (open->count++ == 0) {
         open->sequence = at->sequence;
         open->checkpoint = 0;
-        open->advanced = false;
+        open->advanced = open->fails = false;
     }
-    open->blocks += at->action == ML_ACTION_ALLOC;
+    open->fails = at->action != ML_ACTION_ALLOC &&
+                  (open->fails || at->action == ML_ACTION_SEGMENT_FREE ||
+                   at->action == ML_ACTION_OOM);
+    open->telling += !open->fails;
     /* A segment comes before its first block. */
     if (at->action == ML_ACTION_ALLOC) {
         uint64_t made = at->sequence - open->sequence;
