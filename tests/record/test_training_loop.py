@@ -9,7 +9,7 @@ from memlab._record import training_loop  # noqa: E402
 
 NO, YES, UNKNOWN = training_loop.NO, training_loop.YES, training_loop.UNKNOWN
 REDUCES, CLASSES = training_loop.REDUCES, training_loop.CLASSES
-CLASSES_ALONE = training_loop.CLASSES_ALONE
+CLASSES_ALONE, REDUCES_ALONE = training_loop.CLASSES_ALONE, training_loop.REDUCES_ALONE
 ELEMENTS, SQUARES = training_loop.ELEMENTS, training_loop.SQUARES
 
 
@@ -147,14 +147,14 @@ def in_a_library():
 @pytest.mark.parametrize(
     ("program", "gradients", "output", "loss"),
     [
-        (zeroed_before, NO, NO, REDUCES),
+        (zeroed_before, NO, NO, REDUCES_ALONE),
         (zeroed_after, NO, YES, CLASSES),
         (zeroed_between, YES, NO, REDUCES),
-        (accumulated, YES, NO, REDUCES),
-        (zeroed_at_times, UNKNOWN, NO, REDUCES),
-        (not_zeroed_at_first, UNKNOWN, NO, REDUCES),
-        (skipped_at_times, UNKNOWN, NO, REDUCES),
-        (set_to_zero, UNKNOWN, NO, REDUCES),
+        (accumulated, YES, NO, REDUCES_ALONE),
+        (zeroed_at_times, UNKNOWN, NO, REDUCES_ALONE),
+        (not_zeroed_at_first, UNKNOWN, NO, REDUCES_ALONE),
+        (skipped_at_times, UNKNOWN, NO, REDUCES_ALONE),
+        (set_to_zero, UNKNOWN, NO, REDUCES_ALONE),
         (in_a_function, NO, NO, REDUCES),
         (returned, NO, UNKNOWN, REDUCES),
         (alone, NO, NO, CLASSES_ALONE),
@@ -251,7 +251,7 @@ def added():
     [
         (mean_squared, ELEMENTS),
         (squared, SQUARES),
-        (divided, REDUCES),
+        (divided, REDUCES_ALONE),
         (of_a_row, UNKNOWN),
         (read_again, UNKNOWN),
         (added, UNKNOWN),
@@ -311,7 +311,7 @@ def classes_before():
 
 @pytest.mark.parametrize(
     ("program", "loss"),
-    [(reduced_before, REDUCES), (squared_before, SQUARES), (classes_before, CLASSES)],
+    [(reduced_before, REDUCES_ALONE), (squared_before, SQUARES), (classes_before, CLASSES)],
 )
 def test_what_loss_a_backward_pass_is_of(program, loss):
     net.told.clear()
