@@ -9,7 +9,6 @@ from memlab._errors import Error
 from memlab._files import names as _names
 from memlab._lines.finder import Finder, Wanted
 from memlab._lines.lines import DEFAULT_COLUMNS, LineProfiler
-from memlab._native import devices
 from memlab._run import made_up, program
 from memlab._text import line_text, terminal
 
@@ -49,20 +48,13 @@ def _gpu(options, source):
             "leave --gpu out"
         )
     if options.gpu is not None:
-        seen = devices.gpus_seen()
-        if seen is not None and options.gpu >= seen:
-            raise Error(
-                f"there is no cuda:{options.gpu}, torch sees {seen}: give another --gpu, "
-                "or leave it out"
-            )
         return options.gpu
     local = os.environ.get("LOCAL_RANK", "")
     return int(local) if local.isdecimal() else 0
 
 
 def _check_later(profiler, gpu, named):
-    """Checks that the GPU of that index exists, once the program uses one: it may hide
-    some from itself."""
+    """Checks that the GPU of that index exists, once the program uses one."""
     import torch
 
     def check():
