@@ -12,7 +12,6 @@ import warnings
 
 from memlab import _core
 from memlab._native import sources
-from memlab._native.devices import check_gpu
 from memlab._text import line_text
 
 TYPE_CHECKING = False
@@ -105,8 +104,8 @@ def _parse_target(device):
     if device is None or str(device) == "cuda":
         return "cuda", torch.cuda.current_device() if begun else 0
     source, index = sources.parse_device(device)
-    if source == "cuda" and begun:
-        check_gpu(index)
+    if source == "cuda" and begun and index >= (count := torch.cuda.device_count()):
+        raise ValueError(f"there is no cuda:{index}, torch sees {count}")
     return source, index
 
 

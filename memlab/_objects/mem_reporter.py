@@ -9,7 +9,6 @@ import os
 from memlab import _core
 from memlab._errors import Error
 from memlab._native import linemaps, sources
-from memlab._native.devices import check_gpu
 from memlab._objects import holders as _holders
 from memlab._text.line_text import readable_size
 
@@ -203,8 +202,8 @@ def _target(device):
     index = device.index
     if index is None:
         index = torch.cuda.current_device() if begun else 0
-    if begun:
-        check_gpu(index)
+    if begun and index >= (count := torch.cuda.device_count()):
+        raise ValueError(f"there is no cuda:{index}, torch sees {count}")
     return f"cuda:{index}"
 
 

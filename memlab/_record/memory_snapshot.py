@@ -14,7 +14,6 @@ from memlab import _core
 from memlab._errors import Error, check_count, tell
 from memlab._files import names, times
 from memlab._native import linemaps, sources
-from memlab._native.devices import check_gpu
 from memlab._record import annotations as _annotations
 from memlab._record import kept, oom
 from memlab._record.composer_hooks import ComposerHooks
@@ -46,17 +45,6 @@ def _place():
         # rank 0.
         return None
     return known["world_size"], known["rank"], known["local_rank"]
-
-
-def _check_device(source, index):
-    """Raises ValueError if SOURCE is known to have no device INDEX; -1: all."""
-    if source == "cuda" and index >= 0:
-        check_gpu(index)
-    elif source == "cpu" and index > 0:
-        raise ValueError(
-            f"there is no device {index}, the host's memory is recorded, which is device 0 "
-            "alone"
-        )
 
 
 def _end_at_exit(snapshot):
@@ -147,8 +135,7 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
         report shows them on any machine.  The text is read when the recording is, and for
         a file now and then after an optimizer step.
 
-    Raises memlab.Error, ValueError or TypeError for an invalid value; start() for a device
-    that does not exist.
+    Raises memlab.Error, ValueError or TypeError for an invalid value.
 
     Recording may begin before the program uses CUDA, and never makes it do so.  Any
     number of recordings, torch's own included, run side by side.
@@ -247,12 +234,10 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
 
         Takes some milliseconds once torch is imported.  Raises memlab.Error, with what
         to do, if there is nothing to record or the file cannot be made; ValueError for
-        an invalid size, and for a device that does not exist, if that is known before
-        CUDA is initialised.
+        an invalid size.
         """
         source = self._source or sources.default()
         sources.ensure(source)
-        _check_device(source, self._options["device"])
         self._code = Reader() if self._source_lines else None
         self._begin(source, keys=sources.dialect_keys(), place=self._rank(), **self._options)
         if self._options["file"] is not None and self._pid is None:
