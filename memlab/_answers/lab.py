@@ -132,7 +132,8 @@ class Advice(Savings):
     inner: of a loss in a library, the model's own line; None elsewhere.  The kind decides
     the meaning of bytes, blocks and count.  name: the owner's name for the
     tensor, or, as "x of train", the variable that holds it.  library_switch: what to
-    write where the library that trains, or has the model, has a switch for it; "" if none.  optimizer: of its temporaries the class, "" if not known.
+    write where the library that trains, or has the model, has a switch for it; "" if none.
+    optimizer: of its temporaries the class, "" if not known.
     conf: allocator settings.
     """
 
@@ -208,8 +209,8 @@ class MakeFit(TypedDict):
     not recorded. untold_because: why no batch is told. batch_factor and batch_factor_most:
     the largest batch that fits, of the recorded one, with much and with little assumed;
     batch_named: they agree, so that the first is told. batch: that as a number, where an
-    argument of the program named it, or its DataLoader has it; batch_recorded: 0 where neither. program: it and its
-    arguments as a shell takes them, "" where not known. gpu_bytes: of the whole GPU.
+    argument of the program named it, or its DataLoader has it; batch_recorded: 0 where
+    neither. program: it and its arguments as a shell takes them, "" where not known. gpu_bytes: of the whole GPU.
     fragmented: where memory need not be in one piece, the request that failed succeeds, and
     so does what follows, as far as it can be told. batch_text: the batch that fits, or why
     none can be told; chosen_text: the smallest set of remedies that fits; "": nothing.

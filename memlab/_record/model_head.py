@@ -10,9 +10,6 @@ import sys
 
 from memlab._record import training_loop
 
-# Callers that are looked at: the model's call is some calls out of the loop that trains.
-_MOST_FRAMES = 200
-
 
 def facts() -> tuple[int, int, int, int] | None:
     """(features that it takes, and that it makes at once, bytes of its weight, whether another
@@ -20,17 +17,14 @@ def facts() -> tuple[int, int, int, int] | None:
     layer."""
     import torch
 
-    model, frame, in_parts, inside = None, sys._getframe(1), False, False
-    for _ in range(_MOST_FRAMES):
-        if frame is None:
-            break
+    model, in_parts, inside = None, False, False
+    for frame in training_loop.outwards(sys._getframe(1)):
         if training_loop.is_module_call(frame):
             # The outermost.
             [model] = training_loop.values(frame, {"self"})
             in_parts = inside
         # trl's forward in place of the model's own gives the loss, part by part of the tokens.
         inside = inside or str(frame.f_globals.get("__name__")).startswith("trl.")
-        frame = frame.f_back
     last, owners = None, {}
     for module in _modules(model):
         for parameter in vars(module).get("_parameters", {}).values():

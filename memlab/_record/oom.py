@@ -39,19 +39,24 @@ _STATE = {
 }
 
 
+def _instances(module, name):
+    """The program's objects of the class NAME of MODULE, which it may not have imported."""
+    if module in sys.modules:
+        kind = getattr(sys.modules[module], name)
+        for item in gc.get_objects():
+            if issubclass(type(item), kind):
+                yield item
+
+
 def _loaders_batch():
     """The batch of the DataLoaders that are being read; None: none is, or they differ."""
-    module = sys.modules.get("torch.utils.data.dataloader")
-    if module is None:
-        return None
     found = set()
-    for item in gc.get_objects():
-        if issubclass(type(item), module._BaseDataLoaderIter):
-            # A property of the program's own sampler would run its code.
-            sampler = vars(item).get("_index_sampler")
-            batch = getattr(sampler, "__dict__", {}).get("batch_size")
-            if type(batch) is int and batch > 1:
-                found.add(batch)
+    for item in _instances("torch.utils.data.dataloader", "_BaseDataLoaderIter"):
+        # A property of the program's own sampler would run its code.
+        sampler = vars(item).get("_index_sampler")
+        batch = getattr(sampler, "__dict__", {}).get("batch_size")
+        if type(batch) is int and batch > 1:
+            found.add(batch)
     return found.pop() if len(found) == 1 else None
 
 
@@ -86,12 +91,9 @@ def _note_optimizers():
     """Notes the future state of the program's optimizers, which no event tells before a
     first step.
     """
-    module = sys.modules.get("torch.optim.optimizer")
-    if module is None or not _core.noting():
+    if not _core.noting():
         return
-    for item in gc.get_objects():
-        if not issubclass(type(item), module.Optimizer):
-            continue
+    for item in _instances("torch.optim.optimizer", "Optimizer"):
         classes = [c.__name__ for c in type(item).__mro__]
         name = next((n for n in classes if n in _STATE or n == "SGD"), None)
         if name is None:

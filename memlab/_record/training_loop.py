@@ -46,7 +46,7 @@ def facts() -> tuple[int, int, int, int]:
     way returns lives on into it, bytes of what was returned before and does, what loss
     follows), UNKNOWN, NO or YES each but the bytes and the loss."""
     for thread in _threads():
-        frames = list(itertools.islice(_outwards(thread), _MOST_FRAMES))
+        frames = list(outwards(thread))
         for place, frame in enumerate(frames):
             if "backward" not in frame.f_code.co_names or _is_torchs(frame):
                 continue
@@ -123,8 +123,11 @@ def _threads() -> list[FrameType]:
     return [sys._getframe(2), *frames.values()]
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """FRAME and its callers, as many as are looked at."""
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return
         yield frame
         frame = frame.f_back
 

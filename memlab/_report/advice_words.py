@@ -233,7 +233,8 @@ def _loss_whole(item):
         "peak: logits, and what the loss computes from them. In "
         f"{plural(item['count'], 'chunk')} of the tokens, each recomputed in the backward "
         "pass, the loss needs only a part of that.",
-        f"{item['library_switch']}, which fuses the head and the loss of the models that liger-kernel knows, and needs it"
+        f"{item['library_switch']}, which fuses the head and the loss of the models that "
+        "liger-kernel knows, and needs it"
         if item["library_switch"]
         else "loss = sum(checkpoint(head_and_loss, h, t, use_reentrant=False) for h, t in "
         f"zip(hidden.chunk({item['count']}), targets.chunk({item['count']}))), of tokens in one "

@@ -1,6 +1,8 @@
 /* Finds the workspaces that their size alone does not tell.  See workspace.h. */
 #include "analysis/attribution/workspace.h"
 
+#include <stdlib.h>
+
 #include "analysis/attribution/node_types.h"
 
 /* Whether nobody owns the block of ROW, and it lasts. */
@@ -85,7 +87,7 @@ is_cleared(const ml_workspaces *of, const ml_event *event, size_t row, uint8_t p
 }
 
 static int
-keep_cleared(ml_workspaces *of, size_t row)
+keep_cleared(ml_workspaces *of, uint64_t row)
 {
     void *cleared = of->cleared;
     int error =
@@ -301,20 +303,10 @@ ml_workspaces_fini(ml_workspaces *of)
 }
 
 static bool
-is_among_cleared(const ml_workspaces *of, size_t row)
+is_among_cleared(const ml_workspaces *of, uint64_t row)
 {
-    size_t low = 0;
-    size_t high = of->cleared_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (of->cleared[middle] < row) {
-            low = middle + 1;
-        }
-        else {
-            high = middle;
-        }
-    }
-    return low < of->cleared_count && of->cleared[low] == row;
+    return of->cleared_count != 0 && bsearch(&row, of->cleared, of->cleared_count,
+                                             sizeof(row), ml_compare_u64) != NULL;
 }
 
 bool

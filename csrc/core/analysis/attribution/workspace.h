@@ -54,7 +54,7 @@ typedef struct ml_workspaces {
     ml_kept_workspace *list; /* owned; of each kind the last */
     size_t count;
     size_t capacity;
-    size_t *cleared; /* owned; rows that a trainer cleared under way, ascending */
+    uint64_t *cleared; /* owned; rows that a trainer cleared under way, ascending */
     size_t cleared_count;
     size_t cleared_capacity;
     /* The nodes of products that ran; none where no block can be of a product. */
