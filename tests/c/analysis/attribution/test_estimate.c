@@ -221,8 +221,11 @@ test_no_estimates(void)
     alloc(&f, 1, 9000, f.batch);
     ml_recording_detach(f.made.recording);
     CHECK_STR(category(&f, first), "gradient");
+    sample_end(&f.made);
+
+    set_up(&f);
     f.made.recording->stack_count = 1;
-    ml_recording_detach(f.made.recording);
+    first = alloc(&f, 0, 9000, 0);
     CHECK_STR(category(&f, first), "unknown");
     sample_end(&f.made);
 
