@@ -447,6 +447,31 @@ typedef struct ml_recording {
     _Atomic(ml_attached *) attached;
 } ml_recording;
 
+static inline ml_string
+ml_frame_file(const ml_recording *recording, uint32_t frame)
+{
+    return recording->strings[recording->frames[frame].filename];
+}
+
+static inline ml_string
+ml_frame_name(const ml_recording *recording, uint32_t frame)
+{
+    return recording->strings[recording->frames[frame].name];
+}
+
+/* Those of a stack's innermost frame. */
+static inline ml_string
+ml_stack_file(const ml_recording *recording, uint32_t stack)
+{
+    return ml_frame_file(recording, recording->stacks[stack].frame);
+}
+
+static inline ml_string
+ml_stack_name(const ml_recording *recording, uint32_t stack)
+{
+    return ml_frame_name(recording, recording->stacks[stack].frame);
+}
+
 /* Whether two frames, by id, are of functions of one name and file. */
 bool ml_frame_same_function(const ml_recording *recording, uint32_t a, uint32_t b);
 

@@ -312,10 +312,8 @@ add_cast(ml_remainder_builder *b, uint64_t bytes, size_t like)
 static bool
 is_of_linear(const ml_remainder_builder *b, size_t i)
 {
-    const ml_recording *recording = b->it->recording;
     uint32_t stack = b->out->workload->demands[i].stack;
-    const ml_frame *frame = &recording->frames[recording->stacks[stack].frame];
-    return ml_string_holds(recording->strings[frame->filename],
+    return ml_string_holds(ml_stack_file(b->it->recording, stack),
                            "/torch/nn/modules/linear.py");
 }
 
@@ -352,33 +350,47 @@ add_loss(ml_remainder_builder *b, size_t result)
     return error;
 }
 
-/* The last block that the instance of OF before the current one kept; the failed request: none
- * ended. */
+/* Whether demand I is a block that the instance of OF before the current one kept. */
+static bool
+is_kept_by_previous(const ml_remainder_builder *b, const family *of, size_t i)
+{
+    const ml_demand *demand = &b->out->workload->demands[i];
+    return is_of_pass(b, i) && b->out->items[i].scales &&
+           demand->born >= of->previous && demand->born < of->first &&
+           demand->freed == ML_NO_EVENT;
+}
+
+/* What the instance of OF before the current one returned: the largest block that its last
+ * function kept, which may have asked for sums by row besides, as a LayerNorm does; the failed
+ * request: none ended. */
 static size_t
 result_of(const ml_remainder_builder *b, const family *of)
 {
     const ml_demand *demands = b->out->workload->demands;
     size_t last = b->out->recorded;
     for (size_t i = 0; i < b->out->recorded; i++) {
-        if (is_of_pass(b, i) && b->out->items[i].scales &&
-            demands[i].born >= of->previous && demands[i].born < of->first &&
-            demands[i].freed == ML_NO_EVENT &&
+        if (is_kept_by_previous(b, of, i) &&
             (last == b->out->recorded || demands[i].born > demands[last].born)) {
             last = i;
         }
     }
-    return last;
+    size_t result = last;
+    for (size_t i = 0; i < b->out->recorded; i++) {
+        if (is_kept_by_previous(b, of, i) && demands[i].stack == demands[last].stack &&
+            demands[i].bytes > demands[result].bytes) {
+            result = i;
+        }
+    }
+    return result;
 }
 
 /* Whether the pass has convolutions: rows say nothing of what these make. */
 static bool
 convolves(const ml_remainder_builder *b)
 {
-    const ml_recording *recording = b->it->recording;
     for (size_t i = 0; i < b->out->recorded; i++) {
         uint32_t stack = b->out->workload->demands[i].stack;
-        uint32_t frame = recording->stacks[stack].frame;
-        ml_string file = recording->strings[recording->frames[frame].filename];
+        ml_string file = ml_stack_file(b->it->recording, stack);
         if (is_of_pass(b, i) && ml_string_holds(file, "/modules/conv.py")) {
             return true;
         }

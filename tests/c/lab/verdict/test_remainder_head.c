@@ -31,6 +31,25 @@ run_out_before_head(uint64_t head, uint64_t takes, uint64_t makes, uint64_t shar
     }
 }
 
+/* A LayerNorm asks for a sum by row besides its result. */
+static void
+run_out_after_sums_by_row(void)
+{
+    begin();
+    for (unsigned i = 0; i < 2; i++) {
+        parameter(layers[i], 8);
+        parameter(layers[i], 1);
+    }
+    parameter("head", 16);
+    uint32_t stack = in_module(layers[0]);
+    take(100, in_module(layers[0]), 0);
+    take(100, stack, 0);
+    take(2, stack, 0);
+    event_in(ML_ACTION_OOM, 50 * MIB, 400 * MIB, in_module(layers[1]));
+    note(ML_NOTE_HEAD, "", 1 << 20, 3 << 20);
+    s.notes[s.recording->note_count - 1].values[2] = (uint64_t)16 * MIB;
+}
+
 /* The largest demand to come that is of a head, of no module's family. */
 static uint64_t
 head_to_come(void)
@@ -67,6 +86,13 @@ test_a_head_makes_of_a_result_what_its_features_say(void)
     CHECK_UINT(head_to_come(), 300 * MIB);
 }
 
+static void
+test_a_head_takes_a_result_not_the_sums_beside_it(void)
+{
+    run_out_after_sums_by_row();
+    CHECK_UINT(head_to_come(), 300 * MIB);
+}
+
 /* In parts it makes nothing that lasts. */
 static void
 test_a_head_in_parts_makes_nothing(void)
@@ -92,6 +118,7 @@ main(void)
 {
     RUN(test_a_head_with_the_weight_of_an_embedding_follows);
     RUN(test_a_head_makes_of_a_result_what_its_features_say);
+    RUN(test_a_head_takes_a_result_not_the_sums_beside_it);
     RUN(test_a_head_in_parts_makes_nothing);
     RUN(test_a_head_of_other_features_is_guessed);
     return TEST_RESULT();
