@@ -131,7 +131,7 @@ stand(namer *n, uint32_t stack)
     uint32_t frame = recording->stacks[stack].frame;
     uint32_t filename = recording->frames[frame].filename;
     uint8_t file = file_of(n, frame);
-    ml_string name = recording->strings[recording->frames[frame].name];
+    ml_string name = ml_frame_name(recording, frame);
     stack_place at = n->places[recording->stacks[stack].parent];
     int error = 0;
     if (file & FILE_MODULE) {

@@ -103,8 +103,7 @@ asked_by_loss(const ml_recording *recording, const ml_event *event)
         }
     }
     for (uint32_t at = event->stack; at != 0; at = recording->stacks[at].parent) {
-        ml_string name =
-            recording->strings[recording->frames[recording->stacks[at].frame].name];
+        ml_string name = ml_stack_name(recording, at);
         for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
             /* A function of the program may have the word in its name; that does not
              * count. */

@@ -79,7 +79,7 @@ read_stacks(stages_work *f)
     }
     for (size_t i = 1; i < recording->stack_count; i++) {
         const ml_stack *stack = &recording->stacks[i];
-        ml_string name = recording->strings[recording->frames[stack->frame].name];
+        ml_string name = ml_frame_name(recording, stack->frame);
         f->generates[i] = f->generates[stack->parent] ||
                           (name.length == 8 && memcmp(name.bytes, "generate", 8) == 0);
         bool inside = stack->module != 0 || f->callers[stack->parent] != stack->parent;

@@ -111,8 +111,8 @@ place_of(ml_string file)
 static uint8_t
 place_in(const ml_recording *recording, uint32_t frame, uint8_t of_file)
 {
-    ml_string file = recording->strings[recording->frames[frame].filename];
-    ml_string name = recording->strings[recording->frames[frame].name];
+    ml_string file = ml_frame_file(recording, frame);
+    ml_string name = ml_frame_name(recording, frame);
     if (of_file == ML_PLACE_USER && is(file, "<string>") &&
         (is(name, "<forward op>") || is(name, "<backward op>"))) {
         return ML_PLACE_LIBRARY;
@@ -171,7 +171,7 @@ is_functions_forward(const ml_code_names *names, ml_stack stack,
 {
     const ml_recording *recording = names->recording;
     uint32_t frame = stack.frame;
-    if (!is(recording->strings[recording->frames[frame].name], "forward")) {
+    if (!is(ml_frame_name(recording, frame), "forward")) {
         return false;
     }
     uint8_t known = ml_code_forward(names, frame);
@@ -190,7 +190,7 @@ extend(const ml_code_names *names, uint16_t file, ml_stack stack,
        const ml_stack_fact *caller)
 {
     const ml_recording *recording = names->recording;
-    ml_string name = recording->strings[recording->frames[stack.frame].name];
+    ml_string name = ml_frame_name(recording, stack.frame);
     uint8_t of_file = (uint8_t)((file & FILE_PLACE) - 1);
     ml_standing own = {stack.frame, place_in(recording, stack.frame, of_file)};
     ml_stack_fact fact = *caller;
@@ -293,7 +293,7 @@ ml_stack_facts_line(const ml_stack_facts *facts, uint32_t stack)
 enum ml_frame_place
 ml_frame_place_of(const ml_recording *recording, uint32_t frame)
 {
-    ml_string file = recording->strings[recording->frames[frame].filename];
+    ml_string file = ml_frame_file(recording, frame);
     return place_in(recording, frame, (uint8_t)place_of(file));
 }
 

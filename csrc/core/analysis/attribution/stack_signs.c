@@ -6,20 +6,6 @@
 
 #include "base/base.h"
 
-static ml_string
-file_of(const ml_recording *recording, uint32_t stack)
-{
-    uint32_t frame = recording->stacks[stack].frame;
-    return recording->strings[recording->frames[frame].filename];
-}
-
-static ml_string
-name_of(const ml_recording *recording, uint32_t stack)
-{
-    uint32_t frame = recording->stacks[stack].frame;
-    return recording->strings[recording->frames[frame].name];
-}
-
 static bool
 is(ml_string text, const char *other)
 {
@@ -77,14 +63,15 @@ begins_thread(const search *s, uint32_t stack)
 {
     static const char *const names[] = {"<module>", "_bootstrap", "_run_module_as_main",
                                         "_run_code", NULL};
-    return is_any(name_of(s->recording, stack), names);
+    return is_any(ml_stack_name(s->recording, stack), names);
 }
 
 static bool
 is_apply(const search *s, uint32_t stack)
 {
-    return stack != 0 && is(name_of(s->recording, stack), "_apply") &&
-           ml_string_holds(file_of(s->recording, stack), "torch/nn/modules/module.py");
+    return stack != 0 && is(ml_stack_name(s->recording, stack), "_apply") &&
+           ml_string_holds(ml_stack_file(s->recording, stack),
+                           "torch/nn/modules/module.py");
 }
 
 /* torch's Module._apply moves parameters, then their gradients, then buffers, from
@@ -96,7 +83,7 @@ find_buffers(search *s)
     for (uint32_t i = 1; i < s->recording->stack_count; i++) {
         uint32_t caller = s->inners[s->recording->stacks[i].parent];
         if (s->inners[i] != i || !is_apply(s, caller) ||
-            is(name_of(s->recording, i), "_apply")) {
+            is(ml_stack_name(s->recording, i), "_apply")) {
             continue;
         }
         int64_t line = s->recording->frames[s->recording->stacks[caller].frame].line;
@@ -123,8 +110,8 @@ makes_model(ml_string file, ml_string name)
 static uint8_t
 work_of(const search *s, uint32_t stack, uint8_t caller)
 {
-    ml_string file = file_of(s->recording, stack);
-    ml_string name = name_of(s->recording, stack);
+    ml_string file = ml_stack_file(s->recording, stack);
+    ml_string name = ml_stack_name(s->recording, stack);
     if (is(name, "zero_grad") &&
         (ml_string_holds(file, "torch/optim/") ||
          ml_string_holds(file, "torch/nn/modules/module.py"))) {
@@ -176,7 +163,7 @@ find_work(search *s)
 static bool
 is_called_back(const search *s, uint32_t root)
 {
-    ml_string file = file_of(s->recording, root);
+    ml_string file = ml_stack_file(s->recording, root);
     return ml_string_holds(file, "torch/autograd/") ||
            ml_string_holds(file, "torch/utils/checkpoint.py");
 }

@@ -338,9 +338,7 @@ is_generators(const ml_workspaces *of, const ml_lifetime *life)
         bytes % ML_WORKSPACE_GENERATORS != 0 || stack == 0) {
         return false;
     }
-    const ml_frame *inner = &recording->frames[recording->stacks[stack].frame];
-    ml_string file = recording->strings[inner->filename];
-    return ml_string_holds(file, "torch/nn/modules/rnn.py");
+    return ml_string_holds(ml_stack_file(recording, stack), "torch/nn/modules/rnn.py");
 }
 
 bool

@@ -75,8 +75,8 @@ name_operation(const ml_recording *recording, uint32_t frame)
     if (place != ML_PLACE_LIBRARY && place != ML_PLACE_PACKAGE) {
         return 0;
     }
-    ml_string file = recording->strings[recording->frames[frame].filename];
-    ml_string name = recording->strings[recording->frames[frame].name];
+    ml_string file = ml_frame_file(recording, frame);
+    ml_string name = ml_frame_name(recording, frame);
     if (ml_string_holds(file, "torch/_native/registry.py")) {
         return ROUTER;
     }

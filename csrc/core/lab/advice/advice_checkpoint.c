@@ -457,7 +457,7 @@ mark_batch_norms(const ml_recording *recording)
     bool *is = ml_alloc_zeroed(recording->stack_count + 1, sizeof(*is));
     for (size_t i = 1; is != NULL && i < recording->stack_count; i++) {
         const ml_stack *stack = &recording->stacks[i];
-        ml_string own = recording->strings[recording->frames[stack->frame].name];
+        ml_string own = ml_frame_name(recording, stack->frame);
         is[i] = is[stack->parent] || (own.length == sizeof(name) - 1 &&
                                       memcmp(own.bytes, name, own.length) == 0);
     }

@@ -47,8 +47,7 @@ find_foreach(const ml_recording *recording, uint8_t **out)
     }
     for (size_t i = 1; i < recording->stack_count; i++) {
         const ml_stack *stack = &recording->stacks[i];
-        uint8_t own = (uint8_t)instead_of(
-            recording->strings[recording->frames[stack->frame].name]);
+        uint8_t own = (uint8_t)instead_of(ml_frame_name(recording, stack->frame));
         is[i] = own != INSTEAD_NONE ? own : is[stack->parent];
     }
     *out = is;

@@ -75,9 +75,7 @@ find_passes(ml_graph_passes *f)
 static bool
 is_named(const ml_recording *recording, uint32_t stack, ml_string name)
 {
-    uint32_t frame = recording->stacks[stack].frame;
-    ml_string own = recording->strings[recording->frames[frame].name];
-    return ml_string_compare(own, name) == 0;
+    return ml_string_compare(ml_stack_name(recording, stack), name) == 0;
 }
 
 /* Whether torch.autograd.grad() made DEMAND, the first gradient of a pass whose gradients the

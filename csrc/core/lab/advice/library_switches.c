@@ -15,9 +15,7 @@ static bool
 comes_through(const ml_recording *recording, uint32_t stack, const char *files)
 {
     for (; stack != 0; stack = recording->stacks[stack].parent) {
-        uint32_t frame = recording->stacks[stack].frame;
-        if (ml_string_holds(recording->strings[recording->frames[frame].filename],
-                            files)) {
+        if (ml_string_holds(ml_stack_file(recording, stack), files)) {
             return true;
         }
     }
@@ -70,7 +68,7 @@ ml_switch_of_late_gradients(const ml_recording *recording, uint32_t stack)
     for (; stack != 0; stack = recording->stacks[stack].parent) {
         uint32_t frame = recording->stacks[stack].frame;
         enum ml_frame_place place = ml_frame_place_of(recording, frame);
-        ml_string file = recording->strings[recording->frames[frame].filename];
+        ml_string file = ml_frame_file(recording, frame);
         if (place == ML_PLACE_USER || place == ML_PLACE_PACKAGE) {
             bool its = place == ML_PLACE_PACKAGE &&
                        (ml_string_holds(file, "/lightning/pytorch/") ||

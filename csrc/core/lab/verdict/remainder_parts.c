@@ -84,9 +84,8 @@ ml_remainder_is_of(const ml_remainder_builder *b, size_t i, const char *const *n
 {
     const ml_recording *recording = b->it->recording;
     uint32_t stack = b->out->workload->demands[i].stack;
-    const ml_frame *frame = &recording->frames[recording->stacks[stack].frame];
-    ml_string name = recording->strings[frame->name];
-    ml_string file = recording->strings[frame->filename];
+    ml_string name = ml_stack_name(recording, stack);
+    ml_string file = ml_stack_file(recording, stack);
     for (size_t k = 0; k < count; k++) {
         size_t length = strlen(names[k]);
         char ending[32] = "/modules/";

@@ -97,10 +97,8 @@ is_of_program(const ml_remainder_builder *b, size_t i)
 {
     const ml_recording *recording = b->it->recording;
     uint32_t stack = b->out->workload->demands[i].stack;
-    const ml_frame *frame = &recording->frames[recording->stacks[stack].frame];
-    ml_string name = recording->strings[frame->name];
-    return !ml_string_holds(recording->strings[frame->filename], "/torch/nn/") ||
-           ml_string_holds(name, "softmax");
+    return !ml_string_holds(ml_stack_file(recording, stack), "/torch/nn/") ||
+           ml_string_holds(ml_stack_name(recording, stack), "softmax");
 }
 
 /* Whether demand I is of the backward pass in which memory ended: no pass waits for it.  The

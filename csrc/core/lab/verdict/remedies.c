@@ -58,8 +58,8 @@ mark_stacks(chest *c)
     c->marks = ml_alloc_zeroed(recording->stack_count + 1, 1);
     for (size_t i = 1; c->marks != NULL && i < recording->stack_count; i++) {
         const ml_stack *stack = &recording->stacks[i];
-        c->marks[i] = c->marks[stack->parent] |
-                      mark_of(recording->strings[recording->frames[stack->frame].name]);
+        c->marks[i] =
+            c->marks[stack->parent] | mark_of(ml_frame_name(recording, stack->frame));
     }
     return c->marks == NULL ? ML_ENOMEM : 0;
 }
@@ -173,8 +173,7 @@ find_products(const chest *c)
     bool *is = ml_alloc_zeroed(recording->string_count + 1, sizeof(*is));
     for (size_t i = 0; is != NULL && i < c->remainder->recorded; i++) {
         uint32_t stack = c->remainder->workload->demands[i].stack;
-        uint32_t frame = recording->stacks[stack].frame;
-        ml_string file = recording->strings[recording->frames[frame].filename];
+        ml_string file = ml_stack_file(recording, stack);
         if (ml_string_holds(file, "/torch/nn/modules/linear.py") ||
             ml_string_holds(file, "/torch/nn/modules/conv.py")) {
             is[ml_explained_of(c->it, i)->cause.module] = is[0] = true;

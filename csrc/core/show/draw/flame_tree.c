@@ -37,8 +37,8 @@ static const char *const noisy_files[] = {"core/boxing",
 static bool
 looks_noisy(const ml_recording *recording, uint32_t frame)
 {
-    ml_string name = recording->strings[recording->frames[frame].name];
-    ml_string file = recording->strings[recording->frames[frame].filename];
+    ml_string name = ml_frame_name(recording, frame);
+    ml_string file = ml_frame_file(recording, frame);
     for (size_t i = 0; i < sizeof(noisy_names) / sizeof(noisy_names[0]); i++) {
         if (ml_string_holds(name, noisy_names[i])) {
             return true;

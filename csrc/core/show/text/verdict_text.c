@@ -91,7 +91,7 @@ static bool
 is_known(const ml_verdict_words *words, uint32_t frame)
 {
     const ml_recording *recording = words->recording;
-    return recording->strings[recording->frames[frame].filename].length != 0;
+    return ml_frame_file(recording, frame).length != 0;
 }
 
 /* FILE:LINE FUNCTION of CAUSE, or the model's own line to which that leads. */
