@@ -25,6 +25,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 
+# torch.compile compiles within the program: the processes that stand by for it each import torch,
+# which takes a third of a small model's time.
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+
 # A shell that starts its job in the background has it ignore Ctrl-C, and so would every
 # program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
