@@ -5,6 +5,8 @@ The core has the words (csrc/core/show/text/make_fit_text.h), the figures, and t
 
 from __future__ import annotations
 
+import textwrap
+
 from memlab._report.parts import Heading, Said, Table
 from memlab._text import wording
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from memlab._report.parts import Part
 
 _size = wording.size
+# Of a remedy's lines, after what it saves and whether it fits, in a line of 80 columns.
+_WIDEST = 60
 
 
 def unseen(fit: MakeFit) -> str:
@@ -48,15 +52,15 @@ def parts(fit: MakeFit) -> list[Part]:
     made += [Said(said) for said in (unseen(fit), wording.escape(batch)) if said]
     rows, counts = [], []
     for item in fit["remedies"]:
-        what, cost = wording.escape(item["text"]), item["costs"]
+        what = textwrap.wrap(wording.escape(item["text"]), _WIDEST)
         how = "tried" if item["tried"] else "estimated"
-        rows.append(
-            (_size(item["saving_bytes"]), how, "fits" if item["fits"] else "", what, cost)
-        )
+        costs = textwrap.wrap(f"{how}; {item['costs']}", _WIDEST)
+        fits = "fits" if item["fits"] else ""
+        rows.append((_size(item["saving_bytes"]), fits, [*what, *costs]))
         counts.append(item["saving_bytes"])
     if rows:
-        columns = ("saves", "how", "alone", "change", "costs")
-        made.append(Table(columns, rows, counts, max(most, 1), names=True))
+        columns = ("saves", "alone", "change")
+        made.append(Table(columns, rows, counts, max(most, 1), names=True, headed=True))
     if chosen:
         made.append(Said(wording.escape(chosen)))
     return made
