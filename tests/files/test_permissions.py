@@ -4,10 +4,10 @@ import os
 import pickle
 import stat
 import struct
-import subprocess
 import sys
 
 import pytest
+import warm
 from segments import BASE, MIB, block, segment
 
 from memlab import _core
@@ -225,8 +225,7 @@ def test_an_mlab_file_follows_the_umask_and_keeps_a_mode(tmp_path):
     path = tmp_path / "run.mlab"
 
     def record(mask):
-        command = [sys.executable, "-c", RECORD, str(path), f"{mask:o}"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = warm.run(RECORD, path, f"{mask:o}")
         assert done.returncode == 0, done.stderr
         # Who may read it when it is done may follow it from the start.
         assert done.stdout.strip() == oct(mode(path))
