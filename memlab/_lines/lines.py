@@ -175,6 +175,17 @@ def _check_columns(columns):
     return columns
 
 
+def _elsewhere(index) -> Iterator[str]:
+    """Where the memory is of a program that has none on the GPU that is profiled."""
+    used = [gpu for gpu, stats in sources.stats_of_all("cuda").items() if stats["events"]]
+    if used and index not in used:
+        yield (
+            f"while lines were profiled, nothing was allocated on cuda:{index}, but on "
+            f"{' and '.join(f'cuda:{gpu}' for gpu in used)}: profile that GPU, by "
+            f"target_gpu={used[0]}, set_target_gpu({used[0]}) or memlab lines -g {used[0]}"
+        )
+
+
 class LineProfiler(_core.LineProfiler):
     """Shows the GPU memory of each line of some functions.
 
@@ -339,9 +350,11 @@ class LineProfiler(_core.LineProfiler):
     def _notes(self):
         """Notes on the figures."""
         try:
-            wanted, _ = _parse_target(self._target_gpu)
+            wanted, index = _parse_target(self._target_gpu)
             if wanted == "cuda" and self._source == "cpu":
                 yield "no GPU here: these are bytes of torch's host memory"
+            elif wanted == "cuda":
+                yield from _elsewhere(index)
         except ValueError as error:
             yield f"{error}: these figures show no memory"
         if self.lost_lines:

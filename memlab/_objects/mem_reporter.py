@@ -263,7 +263,21 @@ def _rows(rows, verbose):
             name = f"{name}(->{first})"
         yield f"{name:<40}{figures(row['sizes'], row['used_bytes'])}"
         if row.get("holders") is not None:
-            yield f"    {_held(row['holders'])}"
+            yield from _below(_held(row["holders"]))
+
+
+def _below(text):
+    import textwrap
+
+    # A path is one word, however long.
+    return textwrap.wrap(
+        text,
+        len(_LINE),
+        initial_indent=" " * 4,
+        subsequent_indent=" " * 6,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _held(holders):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import weakref
 
 from memlab import _core
@@ -269,6 +270,9 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
         if not self.recording or self._pid != os.getpid():
             return self
         self._owners.stop()
+        lacks = self._lacks_device()
+        if lacks:
+            tell(lacks)
         try:
             try:
                 self._frozen = self.data()
@@ -287,6 +291,25 @@ class MemorySnapshot(ComposerHooks, OwnLoop, Windowed, Answers, _core.MemorySnap
             _annotations.stop()
             self._end_watch()
         return self
+
+    def _lacks_device(self):
+        """Why there is nothing to record on the device that was named; empty: there may be.
+
+        Not asked before the program initialises CUDA: torch would then no longer see a
+        change of CUDA_VISIBLE_DEVICES.
+        """
+        index = self._options["device"]
+        torch = sys.modules.get("torch")
+        if index <= 0 or self._source not in (None, "cuda") or torch is None:
+            return ""
+        count = torch.cuda.device_count() if torch.cuda.is_initialized() else None
+        if count is None or index < count:
+            return ""
+        have = "1 GPU, cuda:0" if count == 1 else f"{count} GPUs, cuda:0 to cuda:{count - 1}"
+        return (
+            f"nothing was recorded: device={index} does not exist, and this process has "
+            f"{have}; give one of these, or no device to record all"
+        )
 
     def _end_watch(self):
         if self._watch is not None:

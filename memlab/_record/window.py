@@ -252,10 +252,12 @@ class Window:
             return
         self._over()
         if not any(_has_events(data, i) for i in range(data.device_count)):
-            self._say_nothing_recorded(
-                f"no memory was allocated or freed in {_batches(self._recorded)}; no file "
-                "is written"
-            )
+            # stop() has told of a device that is not there.
+            if not self._recording()._lacks_device():
+                self._say_nothing_recorded(
+                    f"no memory was allocated or freed in {_batches(self._recorded)}; no "
+                    "file is written"
+                )
             return
         if why_open:
             tell(

@@ -32,7 +32,7 @@ def look(source: str, frame: FrameType) -> None:
     if not tensors:
         return
     frames: dict[tuple[str, str, int], FrameType] = {}
-    for each in (*_outwards(frame), *suspended):
+    for each in (*training_loop.outwards(frame), *suspended):
         frames.setdefault(_key(each), each)
     for (device, address), paths in zip(places, _paths(tensors), strict=True):
         found = _variables(paths, frames)
@@ -41,12 +41,6 @@ def look(source: str, frame: FrameType) -> None:
             line = next(iter(found.values()))[1]
             said = [f"{', '.join(sorted(names))} of {of}" for of, (names, _) in found.items()]
             _core.note_holder(source, device, address, "; ".join(said), line)
-
-
-def _outwards(frame):
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _key(frame):

@@ -9,6 +9,9 @@ import html
 import inspect
 import os
 import re
+import sys
+
+from memlab._errors import tell
 
 # Seaborn's muted colours, one for each column.
 _COLORS = (
@@ -119,6 +122,7 @@ class Tables:
         self._tables = tables
         self._columns = columns
         self._why_not = why_not
+        self._seen = False
         self._notes = [*notes, *filter(None, [why_not])]
         # By column the maximum over all tables, which is a full bar.
         self._most = [
@@ -134,11 +138,20 @@ class Tables:
     def __bool__(self):
         return bool(self._tables)
 
+    def __del__(self):
+        """Of a script that calls display() as in a notebook."""
+        if self._tables and not self._seen and not _is_shown_by_itself():
+            tell(
+                "display() gives the tables, and a script does not show them: call "
+                "print_stats(), or print(profiler.display())"
+            )
+
     def __repr__(self):
         return "".join(text for text, _ in self.pieces())
 
     def pieces(self):
         """The text in pieces, each with its style as for rich: (text, style)."""
+        self._seen = True
         if not self._tables:
             yield f"{self._nothing()}\n", ""
             return
@@ -184,6 +197,7 @@ class Tables:
             yield from row([*texts, line], [*styles, "dim"], code)
 
     def _repr_html_(self):
+        self._seen = True
         if not self._tables:
             return f"<p>{html.escape(self._nothing())}</p>"
         parts = list(map(self._html, self._titles, self._tables))
@@ -212,6 +226,11 @@ class Tables:
             f'<div style="overflow-x: auto"><table><thead>{"".join(head)}</thead>'
             f"<tbody>{''.join(body)}</tbody></table></div>"
         )
+
+
+def _is_shown_by_itself():
+    """Whether an interpreter shows the value of a line; or it ends, and nothing can be told."""
+    return hasattr(sys, "ps1") or sys.is_finalizing()
 
 
 def _heat(value, most):

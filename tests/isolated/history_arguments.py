@@ -355,6 +355,21 @@ def check_allocation_traceback():
     memlab._record_memory_history(None)
 
 
+def check_without_traces():
+    """The blocks, their states and stacks are those of the whole snapshot."""
+    for options in {"stacks": "python"}, {}, {"context": None}, {"device": 0}:
+        memlab._record_memory_history(**options)
+        kept = [work() for _ in range(3)]
+        del kept[1]
+        whole, now = memlab._snapshot(), memlab._snapshot(include_traces=False)
+        assert now.keys() == whole.keys() and now["segments"] == whole["segments"]
+        assert len(whole["device_traces"][0]) >= 4
+        assert len(now["device_traces"]) == len(whole["device_traces"])
+        assert not any(now["device_traces"])
+        memlab._record_memory_history(None)
+    assert memlab._snapshot(include_traces=False)["segments"] == memlab._snapshot()["segments"]
+
+
 def check_fx_traces():
     memlab._record_memory_history()
     kept = work()
@@ -409,5 +424,6 @@ if __name__ == "__main__":
     check_forward_frames()
     check_long_forward_frames()
     check_allocation_traceback()
+    check_without_traces()
     check_fx_traces()
     check_pictures()

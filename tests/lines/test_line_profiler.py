@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,23 @@ def test_code_without_a_file(m):
         space["work"]()
     assert [(row[0], row[3][0]) for row in rows_of(profiler)] == [(1, 0), (2, 3 * MIB)]
     assert "3.00M" in str(profiler.display(columns="active_bytes.all.peak"))
+
+
+def test_a_script_that_does_not_print_its_tables_is_told(m, capsys):
+    def work():
+        m.spike(3)
+
+    with profiler_of(work) as profiler:
+        work()
+    with pytest.warns(RuntimeWarning, match=r"call print_stats\(\), or print\(") as told:
+        profiler.display()
+    assert [each.filename for each in told] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        profiler.print_stats()
+        print(profiler.display())
+        profiler_of(work).display()  # no line ran
+    assert "Exception ignored" not in capsys.readouterr().err
 
 
 def test_a_code_object_that_is_executed(m):

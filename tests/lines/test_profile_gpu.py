@@ -87,6 +87,28 @@ print(json.dumps(torch.cuda.memory_stats()))
 
 
 @pytest.mark.cuda
+def test_memory_on_another_gpu_than_the_one_that_is_profiled(phantom_run):
+    done = phantom_run(
+        """
+import torch, memlab
+def work():
+    return torch.empty(1 << 20, dtype=torch.uint8, device="cuda:1")
+for gpu in 0, 1:
+    with memlab.LineProfiler(work, target_gpu=gpu) as profiler:
+        kept = work()
+    profiler.print_stats()
+""",
+        env={"MEMLAB_PHANTOM_DEVICES": "2"},
+    )
+    first, second = done.stdout.split("## work")[1:]
+    assert first.endswith(
+        "\n\nwhile lines were profiled, nothing was allocated on cuda:0, but on cuda:1: profile "
+        "that GPU, by target_gpu=1, set_target_gpu(1) or memlab lines -g 1\n"
+    )
+    assert "2.00M" in second and "nothing was allocated" not in second
+
+
+@pytest.mark.cuda
 def test_a_gpu_that_is_not_there(phantom_run, torch):
     """An error where it is known; before CUDA begins nobody asks, and the table says it."""
     absent = 77

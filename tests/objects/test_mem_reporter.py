@@ -3,6 +3,7 @@ tensors of the host, in this process, which may have others: each test asks for 
 
 import gc
 import io
+import itertools
 import sys
 import warnings
 import weakref
@@ -384,7 +385,8 @@ def test_holders_are_printed_below_their_row(torch, reporter_of, capsys):
 
     def below(sizes):
         (at,) = [i for i, line in enumerate(lines) if f"({sizes},)" in line]
-        return lines[at + 1]
+        rest = itertools.takewhile(lambda line: line.startswith("      "), lines[at + 2 :])
+        return " ".join([lines[at + 1], *map(str.strip, rest)])
 
     where = "of test_holders_are_printed_below_their_row() at test_mem_reporter.py:"
     assert below(1801).startswith(f"    held by local `kept[0]` {where}")
@@ -394,6 +396,7 @@ def test_holders_are_printed_below_their_row(torch, reporter_of, capsys):
     node = "    autograd node `SinBackward0` saved `self`, reached from local `out"
     assert below(1803).startswith(node)
     assert [line for line in lines if not line.startswith("    ")] == plain
+    assert max(map(len, lines)) == 79, "as wide as the table"
     assert other is not None and out is not None
 
 

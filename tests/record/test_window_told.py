@@ -5,6 +5,7 @@ import logging
 import os
 
 import pytest
+from cuda_here import has_gpu
 from stand_in_trainer import Trainer
 from window_files import batches, files, snapshot, warned
 
@@ -29,6 +30,60 @@ def test_a_window_that_never_opened_is_told_once(work):
     assert warned(trainer.fit) == warned(trainer.close) == []
     # No training, nothing to tell: a trainer that only evaluates.
     assert warned(Trainer(snapshot(), run_name="s").close) == []
+
+
+LACKING = """
+import warnings
+import memlab, torch
+
+def train(callback):
+    for _ in range(4):
+        callback.step()
+        torch.ones(1, device="cuda")
+    callback.close()
+
+def one_block(callback):
+    with callback:
+        torch.ones(1, device="cuda")
+
+for use in train, one_block:
+    for device in 100, "cuda:100", 0:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            callback = memlab.MemorySnapshot(device=device, interval=2, folder="f")
+            use(callback)
+        print(*(each.message for each in told))
+"""
+
+
+@pytest.mark.cuda
+def test_a_device_that_the_process_lacks_is_told_once(phantom_run):
+    lines = phantom_run(LACKING, env={"MEMLAB_PHANTOM_DEVICES": "2"}).stdout.splitlines()
+    assert len(lines) == 6 and lines[2] == lines[5] == ""
+    for line in (*lines[:2], *lines[3:5]):
+        assert line.startswith(
+            "memlab: nothing was recorded: device=100 does not exist, and this process has "
+        )
+        assert line.endswith("; give one of these, or no device to record all")
+    if not has_gpu():
+        assert "has 2 GPUs, cuda:0 to cuda:1;" in lines[0]
+
+
+UNASKED = """
+import os
+import memlab, torch
+asked = []
+count = torch.cuda.device_count
+torch.cuda.device_count = lambda: asked.append(1) or count()
+with memlab.MemorySnapshot(device=1):
+    pass
+assert asked == [] and not torch.cuda.is_initialized()
+"""
+
+
+@pytest.mark.cuda
+def test_devices_are_not_counted_before_the_program_uses_them(phantom_run):
+    assert "RuntimeWarning" not in phantom_run(UNASKED).stderr
 
 
 @pytest.mark.parametrize(

@@ -89,42 +89,53 @@ put_batches(ml_buffer *out, const ml_make_fit *fit, uint64_t batch, uint64_t mos
     ml_markup(out, has_argument(fit) ? "" : " of the DataLoader");
 }
 
-/* The command that measures it, with the program of the recording where it tells that.  The name
- * of its argument for a batch is a guess where it was not given. */
+/* What makes a program without an argument for its batch one that `memlab fit` can vary. */
+static void
+put_variable(ml_buffer *out, const ml_make_fit *fit)
+{
+    ml_markup(out, "To measure it, write ");
+    if (fit->batch_number != 0) {
+        ml_markup(out, "batch_size=int(os.environ.get(\"BATCH\", ");
+        ml_markup_unsigned(out, fit->batch_number);
+        ml_markup(out, ")) for the DataLoader, and run: memlab fit");
+    }
+    else {
+        ml_markup(out,
+                  "int(os.environ[\"BATCH\"]) where the program has the size of its "
+                  "batch, and run: memlab fit");
+    }
+}
+
+/* The command that measures it, with the program of the recording where it tells that. */
 static void
 put_command(ml_buffer *out, const ml_make_fit *fit)
 {
-    ml_markup(out,
-              has_argument(fit)
-                  ? "To measure it: memlab fit"
-                  : "To measure it, with the program's own argument for the batch: "
-                    "memlab fit");
+    if (has_argument(fit)) {
+        ml_markup(out, "To measure it: memlab fit");
+    }
+    else {
+        put_variable(out, fit);
+    }
     if (fit->gpu_bytes != 0) {
         ml_markup(out, " --memory ");
         ml_markup_unsigned(out, fit->gpu_bytes >> 20);
         ml_markup(out, "MiB");
     }
-    const char *name = has_argument(fit) ? fit->batch_name : "batch";
+    const char *name = has_argument(fit) ? fit->batch_name : "BATCH";
     while (*name == '-') {
         name++;
     }
     ml_markup(out, " --vary ");
     ml_markup(out, name);
     ml_markup(out, "=1..");
-    uint32_t number = fit->batch_number != 0 ? fit->batch_number : 64;
-    ml_markup_unsigned(out, number);
+    ml_markup_unsigned(out, fit->batch_number != 0 ? fit->batch_number : 64);
     ml_markup(out, " ");
     if (fit->program.length != 0) {
         ml_buffer_append(out, fit->program.bytes, fit->program.length);
+        return;
     }
-    else {
-        ml_markup(out, "train.py");
-    }
-    if (!has_argument(fit)) {
-        ml_markup(out, " --batch ");
-        ml_markup_unsigned(out, number);
-    }
-    else if (fit->program.length == 0) {
+    ml_markup(out, "train.py");
+    if (has_argument(fit)) {
         ml_markup(out, " ");
         put_batches(out, fit, fit->batch_number, fit->batch_number);
     }

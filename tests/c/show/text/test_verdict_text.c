@@ -382,10 +382,20 @@ test_the_batch_that_fits(void)
     fit.batch_most = 450;
     check_batch(
         &fit, "Which batch fits cannot be told exactly, as much was still to come: "
-              "between 0.33 and 0.44 times this one. To measure it, with the program's "
-              "own argument for the batch: memlab fit --memory 24576MiB --vary "
-              "batch=1..64 train.py --batch 64");
+              "between 0.33 and 0.44 times this one. To measure it, write "
+              "int(os.environ[\"BATCH\"]) where the program has the size of its batch, "
+              "and run: memlab fit --memory 24576MiB --vary BATCH=1..64 train.py");
     fit.batch_number = 40;
+    fit.batch_safe = 33;
+    fit.batch_most = 39;
+    fit.program = (ml_string){"t.py --epochs 2", 15};
+    check_batch(
+        &fit,
+        "Which batch fits cannot be told exactly, as much was still to come: "
+        "between batch_size=33 and 39 of the DataLoader, 0.83 and 0.98 times this "
+        "one. To measure it, write batch_size=int(os.environ.get(\"BATCH\", 40)) "
+        "for the DataLoader, and run: memlab fit --memory 24576MiB --vary "
+        "BATCH=1..40 t.py --epochs 2");
     memcpy(fit.batch_name, "--batch-size", sizeof("--batch-size"));
     fit.untold = 1u << ML_UNTOLD_GROWTH | 1u << ML_UNTOLD_WORKSPACES;
     fit.program = (ml_string){"t.py --batch-size 40", 20};
