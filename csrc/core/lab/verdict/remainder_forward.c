@@ -360,9 +360,18 @@ is_kept_by_previous(const ml_remainder_builder *b, const family *of, size_t i)
            demand->freed == ML_NO_EVENT;
 }
 
-/* What the instance of OF before the current one returned: the largest block that its last
- * function kept, which may have asked for sums by row besides, as a LayerNorm does; the failed
- * request: none ended. */
+/* Whether torch's own function asked for demand I: its line has one result, with what it keeps
+ * beside that. */
+static bool
+is_of_torch(const ml_remainder_builder *b, size_t i)
+{
+    uint32_t stack = b->out->workload->demands[i].stack;
+    return ml_string_holds(ml_stack_file(b->it->recording, stack), "/torch/nn/");
+}
+
+/* What the instance of OF before the current one returned: the last block that it kept.  One of
+ * torch's functions may have asked for sums by row after it, as a LayerNorm does: its largest.  A
+ * line of the program may have asked for wider ones before it.  The failed request: none ended. */
 static size_t
 result_of(const ml_remainder_builder *b, const family *of)
 {
@@ -375,7 +384,7 @@ result_of(const ml_remainder_builder *b, const family *of)
         }
     }
     size_t result = last;
-    for (size_t i = 0; i < b->out->recorded; i++) {
+    for (size_t i = 0; i < b->out->recorded && is_of_torch(b, last); i++) {
         if (is_kept_by_previous(b, of, i) && demands[i].stack == demands[last].stack &&
             demands[i].bytes > demands[result].bytes) {
             result = i;
