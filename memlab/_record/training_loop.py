@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 UNKNOWN, NO, YES = 0, 1, 2
 # Of what the program does with a model's result: means and sums alone; a loss over classes; one
 # element by element that keeps nothing; the mean or sum of its squares; a loss over classes that
-# alone holds the result.
+# alone holds the result; one over classes of the result in float32.
 REDUCES, CLASSES, ELEMENTS, SQUARES, CLASSES_ALONE, REDUCES_ALONE = 1, 2, 3, 4, 5, 6
+CLASSES_FLOAT32 = 7
 # Callers that are looked at: libraries that train for a program are some calls deep.
 _MOST_FRAMES = 200
 _OF_CLASSES = {"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"}
@@ -57,6 +58,8 @@ def facts() -> tuple[int, int, int, int]:
                 loss = _loss(part, frames[:place])
                 if loss == CLASSES and is_module_call(called) and part.goes_into_loss():
                     loss = CLASSES_ALONE
+                if loss in (CLASSES, CLASSES_ALONE) and _in_float32(frames[: place + 1]):
+                    loss = CLASSES_FLOAT32
                 return gradients, *_outputs(part, called), loss
     return UNKNOWN, UNKNOWN, 0, UNKNOWN
 
@@ -292,6 +295,25 @@ def _loss(part, inner):
     if not _OF_ELEMENTS.isdisjoint(found):
         return ELEMENTS
     return next(filter(None, map(part.reduction, _model_calls(part))), UNKNOWN)
+
+
+def _in_float32(frames):
+    """Whether the loop, the last of FRAMES, the outermost model's forward, or one with the loss
+    casts what it has made to float32, behind the call under way."""
+    own = [frame for frame in frames if not _is_torchs(frame)]
+    models = [frame for frame in own if is_module_call(frame.f_back)]
+    parts = [*own[-1:], *models[-1:]]
+    parts += [frame for frame in own if not _OF_CLASSES.isdisjoint(frame.f_code.co_names)]
+    return any(map(_has_loss_over_classes, own)) or any(map(_casts_behind, parts))
+
+
+def _casts_behind(frame):
+    """Whether FRAME names float32 behind the call under way."""
+    steps = dis.get_instructions(frame.f_code)
+    return any(
+        _is_attribute(step) and step.argval in ("float", "float32") and step.offset > frame.f_lasti
+        for step in steps
+    )
 
 
 def _has_loss_over_classes(frame):

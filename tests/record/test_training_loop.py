@@ -11,6 +11,7 @@ NO, YES, UNKNOWN = training_loop.NO, training_loop.YES, training_loop.UNKNOWN
 REDUCES, CLASSES = training_loop.REDUCES, training_loop.CLASSES
 CLASSES_ALONE, REDUCES_ALONE = training_loop.CLASSES_ALONE, training_loop.REDUCES_ALONE
 ELEMENTS, SQUARES = training_loop.ELEMENTS, training_loop.SQUARES
+CLASSES_FLOAT32 = training_loop.CLASSES_FLOAT32
 
 
 class Watched(torch.nn.Module):
@@ -274,6 +275,53 @@ def test_a_loss_in_the_models_own_forward():
     out, loss = WithLoss()(x)
     loss.backward()
     assert net.told[0][3] == CLASSES
+
+
+class Casting(torch.nn.Module):
+    def forward(self, x):
+        return net(x).float()
+
+
+def cast_in_the_loop():
+    out = net(x)
+    torch.nn.functional.cross_entropy(out.to(torch.float32), y).backward()
+
+
+def cast_in_the_model():
+    torch.nn.functional.cross_entropy(casting(x), y).backward()
+
+
+def summed_in_float32():
+    net(x).float().sum().backward()
+
+
+casting = Casting()
+
+
+@pytest.mark.parametrize(
+    ("program", "loss"),
+    [
+        (cast_in_the_loop, CLASSES_FLOAT32),
+        (cast_in_the_model, CLASSES_FLOAT32),
+        (summed_in_float32, UNKNOWN),
+    ],
+)
+def test_a_loss_in_float32(program, loss):
+    net.told.clear()
+    program()
+    assert net.told[0][3] == loss
+
+
+def test_a_cast_before_the_call_is_none_of_its_result():
+    class Masked(torch.nn.Module):
+        def forward(self, x):
+            mask = x.bool().float()
+            return net(x * mask)
+
+    masked = Masked()
+    net.told.clear()
+    torch.nn.functional.cross_entropy(masked(x), y).backward()
+    assert net.told[0][3] == CLASSES_ALONE
 
 
 class Asks(torch.autograd.Function):

@@ -162,7 +162,9 @@ enum ml_loop_loss {
     /* A loss over classes that the result goes into, held by nothing else: gone before the
      * backward pass. */
     ML_LOSS_CLASSES_ALONE = 5,
-    ML_LOSS_REDUCES_ALONE = 6 /* likewise its mean or sum */
+    ML_LOSS_REDUCES_ALONE = 6, /* likewise its mean or sum */
+    /* A loss over classes of the result in float32, where that has 16 bits. */
+    ML_LOSS_CLASSES_FLOAT32 = 7
 };
 
 enum ml_note_kind {

@@ -214,7 +214,9 @@ read_loop(ml_remainder_builder *b)
             b->loss = (uint8_t)note->values[3];
             b->result_passes =
                 b->loss == ML_LOSS_CLASSES_ALONE || b->loss == ML_LOSS_REDUCES_ALONE;
-            b->loss = b->loss == ML_LOSS_CLASSES_ALONE   ? ML_LOSS_CLASSES
+            b->in_float32 = b->loss == ML_LOSS_CLASSES_FLOAT32;
+            b->loss = b->loss == ML_LOSS_CLASSES_ALONE || b->in_float32
+                          ? ML_LOSS_CLASSES
                       : b->loss == ML_LOSS_REDUCES_ALONE ? ML_LOSS_REDUCES
                                                          : b->loss;
         }

@@ -102,6 +102,23 @@ test_a_head_takes_the_last_of_a_line_of_the_program(void)
     CHECK_UINT(head_to_come(), 300 * MIB);
 }
 
+/* A head of 16 bits whose result the program casts to float32: the cast and what the loss keeps
+ * are twice the logits of 800 MiB, else the loss's as large as these. */
+static void
+test_a_loss_in_float32_of_16_bits(void)
+{
+    for (int loss = ML_LOSS_CLASSES; loss <= ML_LOSS_CLASSES_FLOAT32; loss += 5) {
+        run_out_before_head(16, 1 << 10, 1 << 13, ML_LOOP_NO);
+        s.notes[s.recording->note_count - 2].values[3] = (uint64_t)loss;
+        CHECK_UINT(head_to_come(),
+                   (loss == ML_LOSS_CLASSES ? 800 : UINT64_C(1600)) * MIB);
+    }
+    /* The weight of as many bytes is of float32. */
+    run_out_before_head(16, 1 << 10, 1 << 12, ML_LOOP_NO);
+    s.notes[s.recording->note_count - 2].values[3] = ML_LOSS_CLASSES_FLOAT32;
+    CHECK_UINT(head_to_come(), 400 * MIB);
+}
+
 /* In parts it makes nothing that lasts. */
 static void
 test_a_head_in_parts_makes_nothing(void)
@@ -129,6 +146,7 @@ main(void)
     RUN(test_a_head_makes_of_a_result_what_its_features_say);
     RUN(test_a_head_takes_a_result_not_the_sums_beside_it);
     RUN(test_a_head_takes_the_last_of_a_line_of_the_program);
+    RUN(test_a_loss_in_float32_of_16_bits);
     RUN(test_a_head_in_parts_makes_nothing);
     RUN(test_a_head_of_other_features_is_guessed);
     return TEST_RESULT();
