@@ -272,9 +272,13 @@ def test_a_loss_in_the_models_own_forward():
             return out, torch.nn.functional.cross_entropy(out, y)
 
     net.told.clear()
-    out, loss = WithLoss()(x)
-    loss.backward()
+    model = WithLoss()
+    for _ in range(1):
+        out, loss = model(x)
+        loss.backward()
     assert net.told[0][3] == CLASSES
+    # The earlier `out` is there until this loss is made.
+    assert net.told[0][1] == training_loop.YES_AND_LOSS
 
 
 class Casting(torch.nn.Module):
@@ -365,3 +369,52 @@ def test_what_loss_a_backward_pass_is_of(program, loss):
     net.told.clear()
     program()
     assert net.told[-1][3] == loss
+
+
+class AsksRows(torch.nn.Module):
+    """Asks in its forward whether a model takes ROWS."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+        self.told = None
+
+    def forward(self, x):
+        self.told = training_loop.takes(self.rows)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "taken"),
+    [
+        ((48, 5), 48, True),
+        ((5, 48), 48, True),  # a sequence comes first
+        ((48 * 5, 3), 48, True),
+        ((16, 5, 48), 48, False),  # a third of them
+        ((), 48, True),  # not known
+    ],
+)
+def test_rows_that_a_model_takes(shape, rows, taken):
+    asks = AsksRows(rows)
+    for argument in torch.zeros(shape), [torch.zeros(shape)], {"x": torch.zeros(shape)}:
+        asks(argument)
+        assert asks.told == taken
+
+
+class AsksRowsBack(torch.autograd.Function):
+    @staticmethod
+    def forward(_context, x):
+        return x * 1
+
+    @staticmethod
+    def backward(_context, gradient):
+        net.told.append((training_loop.takes(12), training_loop.takes(4)))
+        return gradient
+
+
+def test_rows_that_a_backward_pass_is_of():
+    net.told.clear()
+    whole = torch.zeros(12, 2, requires_grad=True)
+    for part in whole.split(4):
+        AsksRowsBack.apply(part).sum().backward()
+    assert net.told == [(False, True)] * 3

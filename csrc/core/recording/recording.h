@@ -149,7 +149,9 @@ typedef struct ml_annotation {
 enum ml_loop_fact {
     ML_LOOP_UNKNOWN = 0,
     ML_LOOP_NO = 1,
-    ML_LOOP_YES = 2
+    ML_LOOP_YES = 2,
+    /* Of what a call returns: also while the next call makes its loss. */
+    ML_LOOP_YES_AND_LOSS = 3
 };
 
 /* What the program makes of the model's result before the backward pass. */
