@@ -61,12 +61,14 @@ def _loaders_batch():
 
 
 def _note_program():
-    """Notes the program, its arguments, and the batch: which of these it is, or a DataLoader's."""
+    """Notes the program, its arguments, and the batch: which of these it is, or a DataLoader's,
+    unless the model takes parts of that.
+    """
     found = words.batch_argument(sys.argv[1:])
     if found is None and _core.noting():
         of_loader = _loaders_batch()
         found = of_loader and ("", of_loader)
-    if found is not None:
+    if found is not None and ("torch" not in sys.modules or training_loop.takes(found[1])):
         _core.note_before_oom("batch", *found)
     # A module that was run by its name has one.
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)

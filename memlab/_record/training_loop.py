@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from types import FrameType
 
 UNKNOWN, NO, YES = 0, 1, 2
+# Of what a call returns: also while the next call makes its loss.
+YES_AND_LOSS = 3
 # Of what the program does with a model's result: means and sums alone; a loss over classes; one
 # element by element that keeps nothing; the mean or sum of its squares; a loss over classes that
-# alone holds the result.
+# alone holds the result; one over classes of the result in float32.
 REDUCES, CLASSES, ELEMENTS, SQUARES, CLASSES_ALONE, REDUCES_ALONE = 1, 2, 3, 4, 5, 6
+CLASSES_FLOAT32 = 7
 # Callers that are looked at: libraries that train for a program are some calls deep.
 _MOST_FRAMES = 200
 _OF_CLASSES = {"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"}
@@ -44,7 +47,7 @@ _CONSTANTS = ("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT")
 def facts() -> tuple[int, int, int, int]:
     """(whether gradients live while the next forward runs, whether what the module call under
     way returns lives on into it, bytes of what was returned before and does, what loss
-    follows), UNKNOWN, NO or YES each but the bytes and the loss."""
+    follows), UNKNOWN, NO, YES or YES_AND_LOSS each but the bytes and the loss."""
     for thread in _threads():
         frames = list(outwards(thread))
         for place, frame in enumerate(frames):
@@ -57,8 +60,50 @@ def facts() -> tuple[int, int, int, int]:
                 loss = _loss(part, frames[:place])
                 if loss == CLASSES and is_module_call(called) and part.goes_into_loss():
                     loss = CLASSES_ALONE
-                return gradients, *_outputs(part, called), loss
+                lives, living = _outputs(part, called)
+                if lives == YES and loss == CLASSES and _loss(part, []) != CLASSES:
+                    lives = YES_AND_LOSS
+                if loss in (CLASSES, CLASSES_ALONE) and _in_float32(frames[: place + 1]):
+                    loss = CLASSES_FLOAT32
+                return gradients, lives, living, loss
     return UNKNOWN, UNKNOWN, 0, UNKNOWN
+
+
+def takes(batch: int) -> bool:
+    """Whether the model takes BATCH rows at once, as far as can be told: a loop may give it parts
+    of what the program calls its batch.  Read off the arguments of the model's call under way, else
+    off what the innermost loop around the backward pass sets."""
+    shapes = [shape for shape in map(list, _shapes()) if shape]
+    # A sequence may come first, and rows of a batch may be in one dimension with its tokens.
+    return not shapes or any(
+        shape[0] and shape[0] % batch == 0 or batch in shape[1:2] for shape in shapes
+    )
+
+
+def _shapes():
+    import torch
+
+    found = []
+    for thread in _threads():
+        frames = [*outwards(thread)]
+        calls = [frame for frame in frames if is_module_call(frame)]
+        loops = [f for f in frames if "backward" in f.f_code.co_names and not _is_torchs(f)]
+        if calls:
+            found = values(calls[-1], {"args", "kwargs"})
+        elif loops:
+            found = values(loops[0], _Part(loops[0]).kept())
+        if calls or loops:
+            break
+    inner = (item for value in found for item in _items(value))
+    tensors = [item for each in inner for item in _items(each) if type(item) is torch.Tensor]
+    return [tensor.shape for tensor in tensors]
+
+
+def _items(value):
+    """What VALUE holds, one level deep."""
+    if isinstance(value, dict):
+        return list(dict.values(value))
+    return list(value) if type(value) in (tuple, list) else [value]
 
 
 def set_again(frame: FrameType, name: str) -> int | None:
@@ -268,12 +313,7 @@ def _outputs(part, called):
         now = YES if stored and (after.argval in kept or "UNPACK" in after.opname) else NO
     storages = {}
     for value in values(part.frame, kept):
-        items = [value]
-        if isinstance(value, dict):
-            items = list(dict.values(value))
-        elif type(value) in (tuple, list):
-            items = list(value)
-        for item in items:
+        for item in _items(value):
             if type(item) is torch.Tensor and item.is_cuda and item.grad_fn is not None:
                 storage = item.untyped_storage()
                 storages[storage.data_ptr()] = storage.nbytes()
@@ -292,6 +332,25 @@ def _loss(part, inner):
     if not _OF_ELEMENTS.isdisjoint(found):
         return ELEMENTS
     return next(filter(None, map(part.reduction, _model_calls(part))), UNKNOWN)
+
+
+def _in_float32(frames):
+    """Whether the loop, the last of FRAMES, the outermost model's forward, or one with the loss
+    casts what it has made to float32, behind the call under way."""
+    own = [frame for frame in frames if not _is_torchs(frame)]
+    models = [frame for frame in own if is_module_call(frame.f_back)]
+    parts = [*own[-1:], *models[-1:]]
+    parts += [frame for frame in own if not _OF_CLASSES.isdisjoint(frame.f_code.co_names)]
+    return any(map(_has_loss_over_classes, own)) or any(map(_casts_behind, parts))
+
+
+def _casts_behind(frame):
+    """Whether FRAME names float32 behind the call under way."""
+    steps = dis.get_instructions(frame.f_code)
+    return any(
+        _is_attribute(step) and step.argval in ("float", "float32") and step.offset > frame.f_lasti
+        for step in steps
+    )
 
 
 def _has_loss_over_classes(frame):

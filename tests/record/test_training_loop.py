@@ -11,6 +11,7 @@ NO, YES, UNKNOWN = training_loop.NO, training_loop.YES, training_loop.UNKNOWN
 REDUCES, CLASSES = training_loop.REDUCES, training_loop.CLASSES
 CLASSES_ALONE, REDUCES_ALONE = training_loop.CLASSES_ALONE, training_loop.REDUCES_ALONE
 ELEMENTS, SQUARES = training_loop.ELEMENTS, training_loop.SQUARES
+CLASSES_FLOAT32 = training_loop.CLASSES_FLOAT32
 
 
 class Watched(torch.nn.Module):
@@ -271,9 +272,60 @@ def test_a_loss_in_the_models_own_forward():
             return out, torch.nn.functional.cross_entropy(out, y)
 
     net.told.clear()
-    out, loss = WithLoss()(x)
-    loss.backward()
+    model = WithLoss()
+    for _ in range(1):
+        out, loss = model(x)
+        loss.backward()
     assert net.told[0][3] == CLASSES
+    # The earlier `out` is there until this loss is made.
+    assert net.told[0][1] == training_loop.YES_AND_LOSS
+
+
+class Casting(torch.nn.Module):
+    def forward(self, x):
+        return net(x).float()
+
+
+def cast_in_the_loop():
+    out = net(x)
+    torch.nn.functional.cross_entropy(out.to(torch.float32), y).backward()
+
+
+def cast_in_the_model():
+    torch.nn.functional.cross_entropy(casting(x), y).backward()
+
+
+def summed_in_float32():
+    net(x).float().sum().backward()
+
+
+casting = Casting()
+
+
+@pytest.mark.parametrize(
+    ("program", "loss"),
+    [
+        (cast_in_the_loop, CLASSES_FLOAT32),
+        (cast_in_the_model, CLASSES_FLOAT32),
+        (summed_in_float32, UNKNOWN),
+    ],
+)
+def test_a_loss_in_float32(program, loss):
+    net.told.clear()
+    program()
+    assert net.told[0][3] == loss
+
+
+def test_a_cast_before_the_call_is_none_of_its_result():
+    class Masked(torch.nn.Module):
+        def forward(self, x):
+            mask = x.bool().float()
+            return net(x * mask)
+
+    masked = Masked()
+    net.told.clear()
+    torch.nn.functional.cross_entropy(masked(x), y).backward()
+    assert net.told[0][3] == CLASSES_ALONE
 
 
 class Asks(torch.autograd.Function):
@@ -317,3 +369,52 @@ def test_what_loss_a_backward_pass_is_of(program, loss):
     net.told.clear()
     program()
     assert net.told[-1][3] == loss
+
+
+class AsksRows(torch.nn.Module):
+    """Asks in its forward whether a model takes ROWS."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+        self.told = None
+
+    def forward(self, x):
+        self.told = training_loop.takes(self.rows)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "taken"),
+    [
+        ((48, 5), 48, True),
+        ((5, 48), 48, True),  # a sequence comes first
+        ((48 * 5, 3), 48, True),
+        ((16, 5, 48), 48, False),  # a third of them
+        ((), 48, True),  # not known
+    ],
+)
+def test_rows_that_a_model_takes(shape, rows, taken):
+    asks = AsksRows(rows)
+    for argument in torch.zeros(shape), [torch.zeros(shape)], {"x": torch.zeros(shape)}:
+        asks(argument)
+        assert asks.told == taken
+
+
+class AsksRowsBack(torch.autograd.Function):
+    @staticmethod
+    def forward(_context, x):
+        return x * 1
+
+    @staticmethod
+    def backward(_context, gradient):
+        net.told.append((training_loop.takes(12), training_loop.takes(4)))
+        return gradient
+
+
+def test_rows_that_a_backward_pass_is_of():
+    net.told.clear()
+    whole = torch.zeros(12, 2, requires_grad=True)
+    for part in whole.split(4):
+        AsksRowsBack.apply(part).sum().backward()
+    assert net.told == [(False, True)] * 3

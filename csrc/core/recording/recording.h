@@ -149,7 +149,9 @@ typedef struct ml_annotation {
 enum ml_loop_fact {
     ML_LOOP_UNKNOWN = 0,
     ML_LOOP_NO = 1,
-    ML_LOOP_YES = 2
+    ML_LOOP_YES = 2,
+    /* Of what a call returns: also while the next call makes its loss. */
+    ML_LOOP_YES_AND_LOSS = 3
 };
 
 /* What the program makes of the model's result before the backward pass. */
@@ -162,7 +164,9 @@ enum ml_loop_loss {
     /* A loss over classes that the result goes into, held by nothing else: gone before the
      * backward pass. */
     ML_LOSS_CLASSES_ALONE = 5,
-    ML_LOSS_REDUCES_ALONE = 6 /* likewise its mean or sum */
+    ML_LOSS_REDUCES_ALONE = 6, /* likewise its mean or sum */
+    /* A loss over classes of the result in float32, where that has 16 bits. */
+    ML_LOSS_CLASSES_FLOAT32 = 7
 };
 
 enum ml_note_kind {

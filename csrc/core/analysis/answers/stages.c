@@ -185,8 +185,8 @@ extend_run(stages_work *f, run *open, size_t event, const ml_event *at)
                   (open->fails || at->action == ML_ACTION_SEGMENT_FREE ||
                    at->action == ML_ACTION_OOM);
     open->telling += !open->fails;
-    /* A segment comes before its first block. */
-    if (at->action == ML_ACTION_ALLOC) {
+    /* A segment comes before its first block, a request that fails after its node. */
+    if (at->action == ML_ACTION_ALLOC || at->action == ML_ACTION_OOM) {
         uint64_t made = at->sequence - open->sequence;
         open->advanced |= made != 0 && made != nodes_without_gradients(f, open, at);
         open->sequence = at->sequence;

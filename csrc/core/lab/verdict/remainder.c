@@ -209,12 +209,15 @@ read_loop(ml_remainder_builder *b)
         const ml_note *note = &recording->notes[i];
         if (note->kind == ML_NOTE_LOOP) {
             b->gradients_live = (uint8_t)note->values[0];
-            b->output_lives = (uint8_t)note->values[1];
+            b->loss_inside = note->values[1] == ML_LOOP_YES_AND_LOSS;
+            b->output_lives = b->loss_inside ? ML_LOOP_YES : (uint8_t)note->values[1];
             b->outputs_living = note->values[2];
             b->loss = (uint8_t)note->values[3];
             b->result_passes =
                 b->loss == ML_LOSS_CLASSES_ALONE || b->loss == ML_LOSS_REDUCES_ALONE;
-            b->loss = b->loss == ML_LOSS_CLASSES_ALONE   ? ML_LOSS_CLASSES
+            b->in_float32 = b->loss == ML_LOSS_CLASSES_FLOAT32;
+            b->loss = b->loss == ML_LOSS_CLASSES_ALONE || b->in_float32
+                          ? ML_LOSS_CLASSES
                       : b->loss == ML_LOSS_REDUCES_ALONE ? ML_LOSS_REDUCES
                                                          : b->loss;
         }

@@ -317,6 +317,37 @@ is_of_linear(const ml_remainder_builder *b, size_t i)
                            "/torch/nn/modules/linear.py");
 }
 
+/* Whether the program casts the RESULT of a head to float32 for its loss: of one in 16 bits a loss
+ * that is not known may do so. */
+static bool
+is_to_be_cast(const ml_remainder_builder *b, size_t result)
+{
+    uint64_t elements = b->head_takes * b->head_makes;
+    bool casts = b->in_float32 || (b->much && b->loss == ML_LOSS_UNKNOWN);
+    return casts && elements != 0 && b->head_bytes == 2 * elements &&
+           (result > b->out->recorded || is_of_linear(b, result));
+}
+
+/* In place of RESULT, in 16 bits, the program has it in float32, and a loss over classes keeps as
+ * much; its gradient is in float32, too. */
+static int
+add_loss_in_float32(ml_remainder_builder *b, size_t result)
+{
+    uint64_t bytes = 2 * b->out->workload->demands[result].bytes;
+    size_t cast = 0;
+    b->out->loss = b->loss == ML_LOSS_CLASSES ? bytes : 0;
+    b->now++;
+    int error = ml_remainder_add(b, bytes, result, true, ML_REST_PASS, &cast);
+    ml_remainder_free_at(b, result, ++b->now);
+    error = error == 0 ? ml_remainder_add(b, bytes, result, true, ML_REST_PASS, NULL)
+                       : error;
+    if (error == 0 && !b->much) {
+        ml_remainder_free_at(b, cast, ++b->now);
+    }
+    b->casts = true;
+    return error;
+}
+
 /* The loss of the demand RESULT.  Over classes it keeps the logarithms of their probabilities;
  * in 16 bits their cast to float32 besides, and of the result itself nothing.  Element by element
  * it makes a block that its mean frees.  The mean or sum keeps nothing. */
@@ -325,6 +356,9 @@ add_loss(ml_remainder_builder *b, size_t result)
 {
     uint64_t bytes = b->out->workload->demands[result].bytes;
     b->squares = ml_remainder_has_loss(b, ML_LOSS_SQUARES);
+    if (ml_remainder_has_loss(b, ML_LOSS_CLASSES) && is_to_be_cast(b, result)) {
+        return add_loss_in_float32(b, result);
+    }
     b->now++;
     int error = 0;
     if (ml_remainder_has_loss(b, ML_LOSS_CLASSES)) {
@@ -360,9 +394,18 @@ is_kept_by_previous(const ml_remainder_builder *b, const family *of, size_t i)
            demand->freed == ML_NO_EVENT;
 }
 
-/* What the instance of OF before the current one returned: the largest block that its last
- * function kept, which may have asked for sums by row besides, as a LayerNorm does; the failed
- * request: none ended. */
+/* Whether torch's own function asked for demand I: its line has one result, with what it keeps
+ * beside that. */
+static bool
+is_of_torch(const ml_remainder_builder *b, size_t i)
+{
+    uint32_t stack = b->out->workload->demands[i].stack;
+    return ml_string_holds(ml_stack_file(b->it->recording, stack), "/torch/nn/");
+}
+
+/* What the instance of OF before the current one returned: the last block that it kept.  One of
+ * torch's functions may have asked for sums by row after it, as a LayerNorm does: its largest.  A
+ * line of the program may have asked for wider ones before it.  The failed request: none ended. */
 static size_t
 result_of(const ml_remainder_builder *b, const family *of)
 {
@@ -375,7 +418,7 @@ result_of(const ml_remainder_builder *b, const family *of)
         }
     }
     size_t result = last;
-    for (size_t i = 0; i < b->out->recorded; i++) {
+    for (size_t i = 0; i < b->out->recorded && is_of_torch(b, last); i++) {
         if (is_kept_by_previous(b, of, i) && demands[i].stack == demands[last].stack &&
             demands[i].bytes > demands[result].bytes) {
             result = i;

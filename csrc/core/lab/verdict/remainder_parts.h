@@ -26,6 +26,9 @@ typedef struct ml_remainder_builder {
     uint8_t output_lives;
     uint8_t loss;       /* enum ml_loop_loss, without ALONE */
     bool result_passes; /* it was ALONE */
+    bool in_float32;    /* it was FLOAT32 */
+    bool loss_inside;   /* the model makes its loss, before it returns */
+    size_t forward_end; /* event; 0: the forward pass had ended before the failure */
     uint64_t outputs_living;
     uint64_t batch; /* of ML_NOTE_BATCH; 0: none */
     /* Of ML_NOTE_HEAD; 0: none. */

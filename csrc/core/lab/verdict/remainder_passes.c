@@ -287,6 +287,10 @@ int
 ml_remainder_backward(ml_remainder_builder *b)
 {
     ml_remainder *out = b->out;
+    if (b->stage != ML_STAGE_BACKWARD) {
+        b->forward_end = b->now;
+        b->now += 2;
+    }
     if (takes_workspaces(b)) {
         out->untold |= 1u << ML_UNTOLD_WORKSPACES;
     }
@@ -422,6 +426,7 @@ keep_returned(ml_remainder_builder *b, size_t start)
         return 0;
     }
     size_t made = last != 0 ? out->workload->demands[last].born : b->pass;
+    made = b->loss_inside && b->forward_end > made ? b->forward_end : made;
     size_t index = 0;
     int error = ml_remainder_add(b, bytes, last, true, ML_REST_PASS, &index);
     if (error == 0) {

@@ -194,6 +194,24 @@ test_a_request_that_fails_is_no_evaluation(void)
     check_stages(6, 5, ML_STAGE_FORWARD);
 }
 
+/* Four events with one number, all of the first layer; the request of the second, which fails, has
+ * the next: its node was made. */
+static void
+test_a_request_that_fails_tells_of_its_node(void)
+{
+    for (uint64_t nodes = 0; nodes <= 1; nodes++) {
+        sample_begin(&s);
+        s.recording->rules.has_segments = 0;
+        uint32_t layer =
+            sample_call(s.recording, 0, "/home/a/model.py", 5, "forward", "layer");
+        take_four(layer, 1, 0);
+        ml_event *event = sample_event(&s, ML_ACTION_OOM, BASE, 4096, layer);
+        event->autograd_thread = 1;
+        event->sequence = 1 + nodes;
+        check_stages(0, 5, nodes == 0 ? ML_STAGE_EVALUATION : ML_STAGE_FORWARD);
+    }
+}
+
 static void
 test_memory_failures(void)
 {
@@ -223,6 +241,7 @@ main(void)
     RUN(test_checkpoints_of_an_evaluation);
     RUN(test_an_evaluation_right_before_a_forward);
     RUN(test_a_request_that_fails_is_no_evaluation);
+    RUN(test_a_request_that_fails_tells_of_its_node);
     RUN(test_memory_failures);
     return TEST_RESULT();
 }

@@ -31,9 +31,9 @@ run_out_before_head(uint64_t head, uint64_t takes, uint64_t makes, uint64_t shar
     }
 }
 
-/* A LayerNorm asks for a sum by row besides its result. */
+/* A layer's line keeps a block of 100 MiB, another of WIDER, and a last one of LAST. */
 static void
-run_out_after_sums_by_row(void)
+run_out_after_line(const char *file, uint64_t wider, uint64_t last)
 {
     begin();
     for (unsigned i = 0; i < 2; i++) {
@@ -41,10 +41,10 @@ run_out_after_sums_by_row(void)
         parameter(layers[i], 1);
     }
     parameter("head", 16);
-    uint32_t stack = in_module(layers[0]);
+    uint32_t stack = in_function(file, "forward", layers[0]);
     take(100, in_module(layers[0]), 0);
-    take(100, stack, 0);
-    take(2, stack, 0);
+    take(wider, stack, 0);
+    take(last, stack, 0);
     event_in(ML_ACTION_OOM, 50 * MIB, 400 * MIB, in_module(layers[1]));
     note(ML_NOTE_HEAD, "", 1 << 20, 3 << 20);
     s.notes[s.recording->note_count - 1].values[2] = (uint64_t)16 * MIB;
@@ -89,8 +89,34 @@ test_a_head_makes_of_a_result_what_its_features_say(void)
 static void
 test_a_head_takes_a_result_not_the_sums_beside_it(void)
 {
-    run_out_after_sums_by_row();
+    /* A LayerNorm asks for sums by row after its result. */
+    run_out_after_line("/v/torch/nn/functional.py", 100, 2);
     CHECK_UINT(head_to_come(), 300 * MIB);
+}
+
+/* As in x + self.down(gelu(self.up(x))). */
+static void
+test_a_head_takes_the_last_of_a_line_of_the_program(void)
+{
+    run_out_after_line("/home/a/model.py", 400, 100);
+    CHECK_UINT(head_to_come(), 300 * MIB);
+}
+
+/* A head of 16 bits whose result the program casts to float32: the cast and what the loss keeps
+ * are twice the logits of 800 MiB, else the loss's as large as these. */
+static void
+test_a_loss_in_float32_of_16_bits(void)
+{
+    for (int loss = ML_LOSS_CLASSES; loss <= ML_LOSS_CLASSES_FLOAT32; loss += 5) {
+        run_out_before_head(16, 1 << 10, 1 << 13, ML_LOOP_NO);
+        s.notes[s.recording->note_count - 2].values[3] = (uint64_t)loss;
+        CHECK_UINT(head_to_come(),
+                   (loss == ML_LOSS_CLASSES ? 800 : UINT64_C(1600)) * MIB);
+    }
+    /* The weight of as many bytes is of float32. */
+    run_out_before_head(16, 1 << 10, 1 << 12, ML_LOOP_NO);
+    s.notes[s.recording->note_count - 2].values[3] = ML_LOSS_CLASSES_FLOAT32;
+    CHECK_UINT(head_to_come(), 400 * MIB);
 }
 
 /* In parts it makes nothing that lasts. */
@@ -119,6 +145,8 @@ main(void)
     RUN(test_a_head_with_the_weight_of_an_embedding_follows);
     RUN(test_a_head_makes_of_a_result_what_its_features_say);
     RUN(test_a_head_takes_a_result_not_the_sums_beside_it);
+    RUN(test_a_head_takes_the_last_of_a_line_of_the_program);
+    RUN(test_a_loss_in_float32_of_16_bits);
     RUN(test_a_head_in_parts_makes_nothing);
     RUN(test_a_head_of_other_features_is_guessed);
     return TEST_RESULT();

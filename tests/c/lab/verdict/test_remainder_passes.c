@@ -350,6 +350,34 @@ test_a_loss_behind_the_last_layer(void)
     }
 }
 
+/* What the pass before returned is there until the model has returned; where that makes its loss
+ * itself, beside what the loss keeps, too. */
+static void
+test_a_result_is_replaced_after_the_loss_of_its_model(void)
+{
+    uint64_t peaks[2];
+    for (int inside = 0; inside <= 1; inside++) {
+        begin();
+        parameter(layers[0], 20);
+        parameter(layers[1], 20);
+        take(100, in_module(layers[0]), 0);
+        event_in(ML_ACTION_OOM, 50 * MIB, 100 * MIB, in_module(layers[1]));
+        note(ML_NOTE_OPTIMIZER, "SGD", 0, 40 * MIB);
+        note(ML_NOTE_LOOP, "", ML_LOOP_NO, inside ? ML_LOOP_YES_AND_LOSS : ML_LOOP_YES);
+        s.notes[s.recording->note_count - 1].values[2] = 1000 * MIB;
+        s.notes[s.recording->note_count - 1].values[3] = ML_LOSS_CLASSES;
+        ml_advice_case it;
+        ml_remainder rest;
+        find(&rest, &it, ML_ASSUMED_SMALL);
+        CHECK_UINT(rest.untold, 0);
+        peaks[inside] = peak_of(&rest, &it) / MIB;
+        end(&rest, &it);
+        sample_end(&s);
+    }
+    /* The second layer's result, and what the loss keeps. */
+    CHECK_UINT(peaks[1], peaks[0] + 200);
+}
+
 /* Three layers of 100 MiB with parameters of 20.  Memory ends in the loss: at the block of one
  * element by element, which its mean frees, or at the second of the backward pass of one that is
  * not known, which has four. */
@@ -574,6 +602,7 @@ main(void)
     RUN(test_a_loss_in_16_bits_casts_to_float32);
     RUN(test_memory_ends_in_the_loss_of_the_model);
     RUN(test_a_loss_behind_the_last_layer);
+    RUN(test_a_result_is_replaced_after_the_loss_of_its_model);
     RUN(test_memory_ends_in_the_loss);
     RUN(test_a_backward_pass_under_way);
     RUN(test_a_checkpoint_under_way_is_not_known);
