@@ -94,9 +94,11 @@ def _shapes():
             found = values(loops[0], _Part(loops[0]).kept())
         if calls or loops:
             break
-    inner = (item for value in found for item in _items(value))
+    inner = [item for value in found for item in _items(value)]
+    # One image, or one sequence, of each row.
+    lists = [(len(item),) for item in inner if type(item) in (list, tuple) and len(item) > 1]
     tensors = [item for each in inner for item in _items(each) if type(item) is torch.Tensor]
-    return [tensor.shape for tensor in tensors]
+    return [*(tensor.shape for tensor in tensors), *lists] if tensors else []
 
 
 def _items(value):

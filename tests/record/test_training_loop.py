@@ -401,6 +401,13 @@ def test_rows_that_a_model_takes(shape, rows, taken):
         assert asks.told == taken
 
 
+def test_rows_of_a_list_are_its_tensors():
+    asks = AsksRows(48)
+    for count, taken in (48, True), (16, False):
+        asks([torch.zeros(3, 7, 7)] * count)
+        assert asks.told == taken
+
+
 class AsksRowsBack(torch.autograd.Function):
     @staticmethod
     def forward(_context, x):
