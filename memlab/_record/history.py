@@ -239,7 +239,8 @@ def snapshot(
         taken = {**_recording().to_dict(_skipped), **_pinned.lists()}
     else:
         taken = {**_memory_now().to_dict(), **_pinned.lists()}
-        taken.update((key, []) for key in ("host_traces",) if key in taken)
+        if "host_traces" in taken:
+            taken["host_traces"] = []
     if only >= 0:
         taken["segments"] = [s for s in taken["segments"] if s["device"] == only]
         traces = taken["device_traces"]
