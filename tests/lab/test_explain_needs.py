@@ -110,3 +110,39 @@ print(json.dumps(explain(train)))
 def test_gradients_wait_for_their_own_optimizer(told):
     """Another one steps while they accumulate."""
     assert not any("gradients_kept" in kinds for kinds in told(SLOWER))
+
+
+LOSS = """
+def fail(loss):
+    blocks = [nn.Sequential(nn.Linear(512, 512), nn.GELU()) for _ in range(6)]
+    model = nn.Sequential(*blocks).cuda()
+    wide = torch.ones(8, device="cuda")
+    x = torch.zeros(16384, 512, device="cuda")
+    y = loss(model(x), x)
+    limit = torch.cuda.memory_reserved() + (64 << 20)
+    torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info()[1])
+    (y[:, :, None] * wide).mean().backward()
+
+def explain_failed(loss):
+    torch.cuda.empty_cache()
+    with memlab.MemorySnapshot() as snapshot:
+        try:
+            fail(loss)
+        except torch.OutOfMemoryError:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    (device,) = memlab.explain(snapshot.data())["devices"]
+    return [item["kind"] for item in device["advice"]]
+
+print(json.dumps([
+    explain_failed(lambda y, x: y.tanh() - x),
+    explain_failed(lambda y, x: y.tanh() - x.abs().sqrt()),
+    explain_failed(lambda y, x: (y - x.abs()).square() + x.exp().sqrt()),
+]))
+"""
+
+
+@pytest.mark.cuda
+def test_a_pass_that_ends_in_the_loss_waits_for_its_backward_pass(told):
+    """What the loss makes of the targets, of no phase, comes between."""
+    for kinds in told(LOSS):
+        assert "checkpoint" in kinds and "graph_unused" not in kinds

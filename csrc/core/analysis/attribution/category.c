@@ -212,6 +212,10 @@ judge_forward(const ml_categories *c, const ml_lifetime *life, const ml_cause *c
     if (freed) {
         return exact(ML_CATEGORY_ACTIVATION);
     }
+    if (in.passes == 1 && ml_workspaces_keep(&c->workspaces, life) &&
+        ml_workspaces_in_product(&c->workspaces, life)) {
+        return likely(ML_CATEGORY_WORKSPACE);
+    }
     if (in.passes == 1 && c->owners_known) {
         return likely(ML_CATEGORY_ACTIVATION);
     }

@@ -128,6 +128,11 @@ find_unfinished(const ml_advice_case *it, bool backward)
             (phase == ML_PHASE_BACKWARD || phase == ML_PHASE_OTHER)) {
             continue;
         }
+        /* So may be what the loss makes of its targets; a batch begins the pass. */
+        if (from != ML_NO_EVENT && phase == ML_PHASE_OTHER &&
+            ml_explained_of(it, i - 1)->verdict.category != ML_CATEGORY_INPUT) {
+            continue;
+        }
         if (phase != ML_PHASE_FORWARD) {
             break;
         }

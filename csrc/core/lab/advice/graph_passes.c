@@ -325,6 +325,31 @@ find_shared(ml_graph_passes *f)
     }
 }
 
+/* Whether an optimizer's step began, by torch's regions, or the program's next step between BY and
+ * the next pass that ran its nodes. The first step of a further optimizer ends none of the
+ * program's. */
+static bool
+is_stepped(const ml_graph_passes *f, const ml_graph_pass *by)
+{
+    static const char step[] = "Optimizer.step#";
+    const ml_advice_case *it = f->it;
+    const ml_recording *recording = it->recording;
+    const ml_annotation *all = recording->annotations;
+    uint64_t from = ml_events_time(&it->trace->events, by->end - 1);
+    uint64_t to = ml_events_time(&it->trace->events, by->again);
+    size_t i;
+    ML_SEARCH(i, recording->annotation_count, all[i].time < from);
+    for (; i < recording->annotation_count && all[i].time <= to; i++) {
+        ml_string name = recording->strings[all[i].name];
+        if (all[i].end == 0 && name.length >= sizeof(step) - 1 &&
+            memcmp(name.bytes, step, sizeof(step) - 1) == 0) {
+            return true;
+        }
+    }
+    return ml_causes_step(it->causes, it->device, by->end) !=
+           ml_causes_step(it->causes, it->device, by->again);
+}
+
 /* Whether the gradients that BY made for the shared part are wanted apart from those of the next
  * pass, as where a program projects or weighs the gradients of several losses.  They are if they
  * are used between the passes and gone by the next one; without last uses, if no step is between
@@ -332,15 +357,11 @@ find_shared(ml_graph_passes *f)
 static bool
 is_apart(const ml_graph_passes *f, size_t demand, const ml_graph_pass *by)
 {
-    const ml_advice_case *it = f->it;
-    const ml_demand *of = &it->workload->demands[demand];
+    const ml_demand *of = &f->it->workload->demands[demand];
     if (of->freed <= by->end || of->freed > by->again) {
         return false;
     }
-    return of->last_used != ML_NO_EVENT
-               ? of->last_used > by->end
-               : ml_causes_step(it->causes, it->device, by->end) ==
-                     ml_causes_step(it->causes, it->device, by->again);
+    return of->last_used != ML_NO_EVENT ? of->last_used > by->end : !is_stepped(f, by);
 }
 
 static void

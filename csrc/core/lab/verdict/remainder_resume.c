@@ -9,7 +9,7 @@
 #define UNLIKE_PART 50
 /* Most allocations at the start that only one of two passes has. */
 #define MOST_SHIFT 8
-/* Of the largest demand of a pass, smaller ones than one part in so many are small. */
+/* Of the largest demand of the earlier pass, smaller ones than one part in so many are small. */
 #define SMALL_PART 256
 /* What is kept may rise by one part in so many from pass to pass. */
 #define GROWTH_PART 200
@@ -40,19 +40,24 @@ typedef struct comparison {
     uint64_t from;
 } comparison;
 
-/* Without the small ones, which libraries make once or at times. */
-static void
-leave_large(const ml_remainder_builder *b, ml_sequence *of)
+static uint64_t
+largest(const ml_remainder_builder *b, const ml_sequence *of)
 {
-    const ml_demand *demands = b->out->workload->demands;
     uint64_t most = 0;
     for (size_t i = 0; i < of->count; i++) {
-        uint64_t bytes = demands[of->list[i]].bytes;
+        uint64_t bytes = b->out->workload->demands[of->list[i]].bytes;
         most = bytes > most ? bytes : most;
     }
+    return most;
+}
+
+/* Without those below LEAST bytes, which libraries make once or at times. */
+static void
+leave_large(const ml_remainder_builder *b, ml_sequence *of, uint64_t least)
+{
     size_t kept = 0;
     for (size_t i = 0; i < of->count; i++) {
-        if (demands[of->list[i]].bytes >= most / SMALL_PART) {
+        if (b->out->workload->demands[of->list[i]].bytes >= least) {
             of->list[kept++] = of->list[i];
         }
     }
@@ -225,8 +230,10 @@ ml_remainder_resume(ml_remainder_builder *b, size_t previous)
     }
     size_t *lists[] = {of.before.list, of.now.list};
     if (error == 0) {
-        leave_large(b, &of.before);
-        leave_large(b, &of.now);
+        /* The same for both: the pass that ended early may lack the largest. */
+        uint64_t least = largest(b, &of.before) / SMALL_PART;
+        leave_large(b, &of.before, least);
+        leave_large(b, &of.now, least);
         if (align(b, &of)) {
             error = add_rest(b, &of, b->pass);
         }

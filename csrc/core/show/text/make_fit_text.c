@@ -95,9 +95,10 @@ put_variable(ml_buffer *out, const ml_make_fit *fit)
 {
     ml_markup(out, "To measure it, write ");
     if (fit->batch_number != 0) {
-        ml_markup(out, "batch_size=int(os.environ.get(\"BATCH\", ");
+        /* Without a blank, so that no line breaks within it. */
+        ml_markup(out, "batch_size=int(os.getenv(\"BATCH\",\"");
         ml_markup_unsigned(out, fit->batch_number);
-        ml_markup(out, ")) for the DataLoader, and run: memlab fit");
+        ml_markup(out, "\")) for the DataLoader, and run: memlab fit");
     }
     else {
         ml_markup(out,

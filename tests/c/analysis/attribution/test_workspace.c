@@ -247,6 +247,39 @@ test_the_light_workspace(void)
     tear_down(&f);
 }
 
+/* After one pass an activation may be there still: one of 1 MiB, made by node 4 of TYPE after its
+ * result, or before it. */
+static void
+check_light_after_one_pass(const char *type, bool after, const char *want)
+{
+    static fixture f;
+    set_up(&f);
+    uint32_t line = begin_forward(&f);
+    f.type = sample_string(f.made.recording, type);
+    alloc(&f, 0, MAIN, 4, line);
+    if (after) {
+        alloc(&f, 1, MAIN, 5, line);
+    }
+    size_t at = f.made.recording->devices[0].event_count;
+    ml_event *event = add(&f, ML_ACTION_ALLOC, 100000, MAIN, 5, line);
+    event->size = event->block_bytes = 1048576;
+    alloc(&f, 2, MAIN, 6, line);
+    alloc_back(&f, 3, MAIN, 4);
+    alloc(&f, 4, MAIN, 7, line);
+    CHECK_STR(category(&f, at), want);
+    tear_down(&f);
+}
+
+static void
+test_one_pass_tells_the_light_workspace_by_its_product(void)
+{
+    static const char addmm[] = "N5torch8autograd9generated14AddmmBackward0E";
+    static const char mean[] = "N5torch8autograd9generated13MeanBackward0E";
+    check_light_after_one_pass(addmm, true, "workspace");
+    check_light_after_one_pass(addmm, false, "activation");
+    check_light_after_one_pass(mean, true, "activation");
+}
+
 /* Whether no module has the block of event INDEX, but a library. */
 static bool
 is_librarys(const fixture *f, size_t index)
@@ -469,6 +502,7 @@ main(void)
     RUN(test_a_product_tells_where_modules_do_not);
     RUN(test_workspaces_beside_those_of_products);
     RUN(test_the_light_workspace);
+    RUN(test_one_pass_tells_the_light_workspace_by_its_product);
     RUN(test_the_first_that_lasts_is_a_workspace);
     RUN(test_workspaces_that_are_cleared_between_trainings);
     RUN(test_workspaces_from_before);

@@ -393,7 +393,7 @@ test_the_batch_that_fits(void)
         &fit,
         "Which batch fits cannot be told exactly, as much was still to come: "
         "between batch_size=33 and 39 of the DataLoader, 0.83 and 0.98 times this "
-        "one. To measure it, write batch_size=int(os.environ.get(\"BATCH\", 40)) "
+        "one. To measure it, write batch_size=int(os.getenv(\"BATCH\",\"40\")) "
         "for the DataLoader, and run: memlab fit --memory 24576MiB --vary "
         "BATCH=1..40 t.py --epochs 2");
     memcpy(fit.batch_name, "--batch-size", sizeof("--batch-size"));
