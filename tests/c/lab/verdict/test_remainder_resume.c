@@ -1,0 +1,71 @@
+/* The rest of a pass after an earlier one, from recordings put together by hand. */
+#include "lab/verdict/remainder.h"
+
+#include "remainder_samples.h"
+
+/* The same in other modules is no pass of another size. */
+static void
+test_a_pass_of_other_modules(void)
+{
+    uint64_t kept[2];
+    begin();
+    parameter(layers[0], 4);
+    for (unsigned i = 0; i < 2; i++) {
+        kept[i] = take(10, in_module(layers[i]), 0);
+    }
+    for (unsigned i = 2; i > 0; i--) {
+        give(take(10, 0, ML_EVENT_BACKWARD), 10, ML_EVENT_BACKWARD);
+        give(kept[i - 1], 10, ML_EVENT_BACKWARD);
+    }
+    take(20, in_module("head"), 0);
+    event_in(ML_ACTION_OOM, 5 * MIB, 20 * MIB, in_module("tail"));
+    ml_advice_case it;
+    ml_remainder rest;
+    find(&rest, &it, ML_ASSUMED_LARGE);
+    CHECK_UINT(rest.untold, 1u << ML_UNTOLD_SIZES);
+    end(&rest, &it);
+    sample_end(&s);
+}
+
+/* Two passes of two layers, the first of 10 MiB each, the second of MIB, where memory ends. */
+static bool
+sizes_differ(uint64_t mib)
+{
+    uint64_t kept[2];
+    uint32_t stacks[2];
+    begin();
+    parameter(layers[0], 4);
+    for (unsigned i = 0; i < 2; i++) {
+        stacks[i] = in_module(layers[i]);
+        kept[i] = take(10, stacks[i], 0);
+    }
+    for (unsigned i = 2; i > 0; i--) {
+        give(take(10, 0, ML_EVENT_BACKWARD), 10, ML_EVENT_BACKWARD);
+        give(kept[i - 1], 10, ML_EVENT_BACKWARD);
+    }
+    take(mib, stacks[0], 0);
+    event_in(ML_ACTION_OOM, 5 * MIB, mib * MIB, stacks[1]);
+    ml_advice_case it;
+    ml_remainder rest;
+    find(&rest, &it, ML_ASSUMED_LARGE);
+    CHECK_UINT(rest.untold, 0);
+    bool differ = rest.sizes_differ;
+    end(&rest, &it);
+    sample_end(&s);
+    return differ;
+}
+
+static void
+test_passes_of_other_sizes(void)
+{
+    CHECK(!sizes_differ(10));
+    CHECK(sizes_differ(20));
+}
+
+int
+main(void)
+{
+    RUN(test_a_pass_of_other_modules);
+    RUN(test_passes_of_other_sizes);
+    return TEST_RESULT();
+}
