@@ -103,6 +103,7 @@ tell_unseen(const ml_remainder *remainder, ml_make_fit *out)
     out->state = remainder->state;
     out->modules = remainder->modules;
     out->state_assumed = remainder->state_assumed;
+    out->sizes_differ = remainder->sizes_differ;
 }
 
 /* The batch among the program's arguments, all of these, and the GPU. */

@@ -37,6 +37,7 @@ typedef struct ml_make_fit {
     bool batch_named;   /* these agree: the safe one is the batch to take */
     /* Where memory need not be in one piece the request succeeds, and all that follows as
      * far as it can be told. */
+    bool sizes_differ; /* from step to step: later ones may ask for more */
     bool fragmented;
     bool unfragmented_fits; /* unfragmented_fits is known */
     ml_remedies remedies;

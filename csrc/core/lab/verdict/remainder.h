@@ -80,8 +80,9 @@ typedef struct ml_remainder {
     uint64_t loss; /* of a loss over classes still to come, in float32; 0: none known */
     uint32_t modules; /* modules not reached */
     bool state_assumed;
-    bool trains;     /* a backward pass follows or followed */
-    uint32_t untold; /* bit for each enum ml_untold; 0: none */
+    bool trains;       /* a backward pass follows or followed */
+    bool sizes_differ; /* from pass to pass */
+    uint32_t untold;   /* bit for each enum ml_untold; 0: none */
 } ml_remainder;
 
 /* The remainder of IT; without a failed request, the run unchanged.  0, or ML_ENOMEM with

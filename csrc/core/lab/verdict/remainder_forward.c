@@ -39,27 +39,6 @@ instance_of(const family *of, ml_string module)
     return value <= of->most ? value : NO_INSTANCE;
 }
 
-static ml_string
-module_at(const ml_remainder_builder *b, size_t i)
-{
-    return b->it->recording->strings[ml_explained_of(b->it, i)->cause.module];
-}
-
-static bool
-is_parameter(const ml_remainder_builder *b, size_t i)
-{
-    return ml_explained_of(b->it, i)->verdict.category == ML_CATEGORY_PARAMETER;
-}
-
-static bool
-is_of_pass(const ml_remainder_builder *b, size_t i)
-{
-    const ml_demand *demand = &b->out->workload->demands[i];
-    return demand->bytes != 0 && demand->born != ML_NO_EVENT &&
-           demand->born >= b->pass && demand->born < b->out->failed &&
-           !is_parameter(b, i);
-}
-
 static bool
 find_family(const ml_remainder_builder *b, ml_string module, family *of)
 {
@@ -74,16 +53,16 @@ find_family(const ml_remainder_builder *b, ml_string module, family *of)
     of->current = instance_of(of, module);
     uint32_t most = 0;
     for (size_t i = 0; i < b->out->recorded; i++) {
-        uint32_t instance = instance_of(of, module_at(b, i));
+        uint32_t instance = instance_of(of, ml_remainder_module_at(b, i));
         if (instance == NO_INSTANCE) {
             continue;
         }
-        if (is_parameter(b, i)) {
+        if (ml_remainder_is_parameter(b, i)) {
             most = instance > most ? instance : most;
             continue;
         }
         size_t born = b->out->workload->demands[i].born;
-        if (!is_of_pass(b, i)) {
+        if (!ml_remainder_is_of_pass(b, i)) {
             continue;
         }
         if (instance == of->current && born < of->first) {
@@ -106,7 +85,8 @@ play(ml_remainder_builder *b, size_t from, size_t until)
     int error = 0;
     for (size_t i = 0; i < out->recorded && error == 0; i++) {
         ml_demand demand = out->workload->demands[i];
-        if (!is_of_pass(b, i) || demand.born < from || demand.born >= until) {
+        if (!ml_remainder_is_of_pass(b, i) || demand.born < from ||
+            demand.born >= until) {
             continue;
         }
         size_t index = 0;
@@ -160,7 +140,7 @@ is_made_anew(const ml_remainder_builder *b, const family *of)
     uint64_t kept = 0;
     for (size_t i = 0; i < b->out->recorded; i++) {
         const ml_demand *demand = &b->out->workload->demands[i];
-        if (is_of_pass(b, i) && b->out->items[i].scales &&
+        if (ml_remainder_is_of_pass(b, i) && b->out->items[i].scales &&
             demand->born >= of->previous && demand->born < of->first) {
             made += demand->bytes;
             kept += demand->freed == ML_NO_EVENT ? demand->bytes : 0;
@@ -174,7 +154,8 @@ parameters_of(const ml_remainder_builder *b, const family *of, uint32_t instance
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < b->out->recorded; i++) {
-        if (is_parameter(b, i) && instance_of(of, module_at(b, i)) == instance) {
+        if (ml_remainder_is_parameter(b, i) &&
+            instance_of(of, ml_remainder_module_at(b, i)) == instance) {
             bytes += b->out->workload->demands[i].bytes;
         }
     }
@@ -226,7 +207,8 @@ static bool
 was_reached(const ml_remainder_builder *b, uint32_t module)
 {
     for (size_t i = 0; i < b->out->recorded; i++) {
-        if (is_of_pass(b, i) && ml_explained_of(b->it, i)->cause.module == module) {
+        if (ml_remainder_is_of_pass(b, i) &&
+            ml_explained_of(b->it, i)->cause.module == module) {
             return true;
         }
     }
@@ -243,18 +225,19 @@ find_rows(const ml_remainder_builder *b, const family *of, uint64_t *rows,
     *width = UINT64_MAX;
     for (size_t i = 0; i < b->out->recorded; i++) {
         const ml_demand *demand = &b->out->workload->demands[i];
-        if (is_parameter(b, i)) {
-            bool own = instance_of(of, module_at(b, i)) != NO_INSTANCE;
+        if (ml_remainder_is_parameter(b, i)) {
+            bool own = instance_of(of, ml_remainder_module_at(b, i)) != NO_INSTANCE;
             *width = own && demand->bytes < *width ? demand->bytes : *width;
             continue;
         }
-        if (!is_of_pass(b, i) || demand->born < of->previous ||
+        if (!ml_remainder_is_of_pass(b, i) || demand->born < of->previous ||
             demand->born >= of->first || !b->out->items[i].scales) {
             continue;
         }
         uint64_t same = 0;
         for (size_t j = i; j < b->out->recorded; j++) {
-            same += is_of_pass(b, j) && b->out->workload->demands[j].born < of->first &&
+            same += ml_remainder_is_of_pass(b, j) &&
+                    b->out->workload->demands[j].born < of->first &&
                     b->out->workload->demands[j].bytes == demand->bytes;
         }
         if (same > most) {
@@ -273,123 +256,12 @@ made_of(uint64_t bytes, uint64_t rows, uint64_t width, uint64_t element)
     return out <= 1 ? rows : rows / width * element * out;
 }
 
-/* Whether demand I has half the bytes of a parameter of its module. */
-static bool
-is_cast_weight(const ml_remainder_builder *b, size_t i)
-{
-    const ml_demand *demands = b->out->workload->demands;
-    for (size_t k = 0; k < b->out->recorded; k++) {
-        if (is_parameter(b, k) && demands[k].bytes == 2 * demands[i].bytes &&
-            ml_string_compare(module_at(b, k), module_at(b, i)) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether the pass cast weights to 16 bits: a loss then uses float32. */
-static bool
-is_autocast(const ml_remainder_builder *b)
-{
-    for (size_t i = 0; i < b->out->recorded; i++) {
-        if (is_of_pass(b, i) && !b->out->items[i].scales && is_cast_weight(b, i)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* What a loss casts to float32, of BYTES in 16 bits. */
-static int
-add_cast(ml_remainder_builder *b, uint64_t bytes, size_t like)
-{
-    b->casts = true;
-    b->now++;
-    return ml_remainder_add(b, 2 * bytes, like, true, ML_REST_PASS, NULL);
-}
-
-/* Whether a linear layer asked for demand I: its backward pass does not need it. */
-static bool
-is_of_linear(const ml_remainder_builder *b, size_t i)
-{
-    uint32_t stack = b->out->workload->demands[i].stack;
-    return ml_string_holds(ml_stack_file(b->it->recording, stack),
-                           "/torch/nn/modules/linear.py");
-}
-
-/* Whether the program casts the RESULT of a head to float32 for its loss: of one in 16 bits a loss
- * that is not known may do so. */
-static bool
-is_to_be_cast(const ml_remainder_builder *b, size_t result)
-{
-    uint64_t elements = b->head_takes * b->head_makes;
-    bool casts = b->in_float32 || (b->much && b->loss == ML_LOSS_UNKNOWN);
-    return casts && elements != 0 && b->head_bytes == 2 * elements &&
-           (result > b->out->recorded || is_of_linear(b, result));
-}
-
-/* In place of RESULT, in 16 bits, the program has it in float32, and a loss over classes keeps as
- * much; its gradient is in float32, too. */
-static int
-add_loss_in_float32(ml_remainder_builder *b, size_t result)
-{
-    uint64_t bytes = 2 * b->out->workload->demands[result].bytes;
-    size_t cast = 0;
-    b->out->loss = b->loss == ML_LOSS_CLASSES ? bytes : 0;
-    b->now++;
-    int error = ml_remainder_add(b, bytes, result, true, ML_REST_PASS, &cast);
-    ml_remainder_free_at(b, result, ++b->now);
-    error = error == 0 ? ml_remainder_add(b, bytes, result, true, ML_REST_PASS, NULL)
-                       : error;
-    if (error == 0 && !b->much) {
-        ml_remainder_free_at(b, cast, ++b->now);
-    }
-    b->casts = true;
-    return error;
-}
-
-/* The loss of the demand RESULT.  Over classes it keeps the logarithms of their probabilities;
- * in 16 bits their cast to float32 besides, and of the result itself nothing.  Element by element
- * it makes a block that its mean frees.  The mean or sum keeps nothing. */
-static int
-add_loss(ml_remainder_builder *b, size_t result)
-{
-    uint64_t bytes = b->out->workload->demands[result].bytes;
-    b->squares = ml_remainder_has_loss(b, ML_LOSS_SQUARES);
-    if (ml_remainder_has_loss(b, ML_LOSS_CLASSES) && is_to_be_cast(b, result)) {
-        return add_loss_in_float32(b, result);
-    }
-    b->now++;
-    int error = 0;
-    if (ml_remainder_has_loss(b, ML_LOSS_CLASSES)) {
-        error = ml_remainder_add(b, bytes, result, true, ML_REST_PASS, NULL);
-        bool cast = is_autocast(b);
-        error = error == 0 && cast ? add_cast(b, bytes, result) : error;
-        if (error == 0 && !cast && b->result_passes) {
-            ml_remainder_free_at(b, result, ++b->now);
-        }
-        b->out->loss = b->loss != ML_LOSS_CLASSES ? 0 : cast ? 2 * bytes : bytes;
-    }
-    if (error == 0 && b->loss == ML_LOSS_REDUCES && b->result_passes &&
-        is_of_linear(b, result)) {
-        ml_remainder_free_at(b, result, ++b->now);
-    }
-    if (error == 0 && (b->squares || b->loss == ML_LOSS_ELEMENTS)) {
-        size_t brief = 0;
-        error = ml_remainder_add(b, bytes, result, true, ML_REST_BRIEF, &brief);
-        if (error == 0) {
-            ml_remainder_free_at(b, brief, ++b->now);
-        }
-    }
-    return error;
-}
-
 /* Whether demand I is a block that the instance of OF before the current one kept. */
 static bool
 is_kept_by_previous(const ml_remainder_builder *b, const family *of, size_t i)
 {
     const ml_demand *demand = &b->out->workload->demands[i];
-    return is_of_pass(b, i) && b->out->items[i].scales &&
+    return ml_remainder_is_of_pass(b, i) && b->out->items[i].scales &&
            demand->born >= of->previous && demand->born < of->first &&
            demand->freed == ML_NO_EVENT;
 }
@@ -434,7 +306,8 @@ convolves(const ml_remainder_builder *b)
     for (size_t i = 0; i < b->out->recorded; i++) {
         uint32_t stack = b->out->workload->demands[i].stack;
         ml_string file = ml_stack_file(b->it->recording, stack);
-        if (is_of_pass(b, i) && ml_string_holds(file, "/modules/conv.py")) {
+        if (ml_remainder_is_of_pass(b, i) &&
+            ml_string_holds(file, "/modules/conv.py")) {
             return true;
         }
     }
@@ -464,7 +337,7 @@ static uint64_t
 made_by_head(const ml_remainder_builder *b, uint64_t rows)
 {
     uint64_t bytes = rows / b->head_takes * b->head_makes;
-    return is_autocast(b) ? bytes / 2 : bytes;
+    return ml_remainder_is_autocast(b) ? bytes / 2 : bytes;
 }
 
 static int
@@ -492,7 +365,8 @@ finish_others(ml_remainder_builder *b, const family *of)
         find_rows(b, of, &rows, &width, &like);
     }
     for (size_t i = 0; i < b->out->recorded; i++) {
-        if (is_parameter(b, i) && instance_of(of, module_at(b, i)) != NO_INSTANCE) {
+        if (ml_remainder_is_parameter(b, i) &&
+            instance_of(of, ml_remainder_module_at(b, i)) != NO_INSTANCE) {
             after = i;
         }
     }
@@ -502,7 +376,8 @@ finish_others(ml_remainder_builder *b, const family *of)
     int error = 0;
     for (size_t i = after + 1; i < b->out->recorded && error == 0; i++) {
         uint32_t module = ml_explained_of(b->it, i)->cause.module;
-        if (!is_parameter(b, i) || module == last || was_reached(b, module)) {
+        if (!ml_remainder_is_parameter(b, i) || module == last ||
+            was_reached(b, module)) {
             continue;
         }
         last = module;
@@ -531,7 +406,7 @@ finish_others(ml_remainder_builder *b, const family *of)
     if (error < 0) {
         return error;
     }
-    error = add_loss(b, b->returned != 0 ? b->returned : result_of(b, of));
+    error = ml_remainder_add_loss(b, b->returned != 0 ? b->returned : result_of(b, of));
     b->apart = false;
     return error;
 }
@@ -547,47 +422,13 @@ finish_last(ml_remainder_builder *b, uint32_t failed)
     for (size_t i = 0; i < out->recorded && known; i++) {
         uint64_t weight = out->workload->demands[i].bytes;
         uint32_t module = ml_explained_of(b->it, i)->cause.module;
-        known = !is_parameter(b, i) || (weight != bytes && weight != 2 * bytes &&
-                                        (module == failed || was_reached(b, module)));
+        known = !ml_remainder_is_parameter(b, i) ||
+                (weight != bytes && weight != 2 * bytes &&
+                 (module == failed || was_reached(b, module)));
     }
     out->untold |= (uint32_t)!known << ML_UNTOLD_MODULES;
     b->returned = out->recorded;
-    return known ? add_loss(b, out->recorded) : 0;
-}
-
-/* Whether a loss over classes asked for demand I. */
-static bool
-is_of_classes(const ml_remainder_builder *b, size_t i)
-{
-    static const char *const names[] = {"cross_entropy", "log_softmax", "nll_loss"};
-    return ml_remainder_is_of(b, i, names, sizeof(names) / sizeof(names[0]));
-}
-
-/* After the modules: a loss, which may cast what it asked for last, or have asked for the cast.
- * What one asks for element by element goes with its mean. */
-static int
-finish_loss(ml_remainder_builder *b)
-{
-    ml_remainder *out = b->out;
-    if (b->loss == ML_LOSS_ELEMENTS || b->loss == ML_LOSS_SQUARES) {
-        b->squares = ml_remainder_has_loss(b, ML_LOSS_SQUARES);
-        out->items[out->recorded].kind = ML_REST_BRIEF;
-        ml_remainder_free_at(b, out->recorded, ++b->now);
-        return 0;
-    }
-    uint64_t bytes = out->workload->demands[out->recorded].bytes;
-    uint64_t returned = 0;
-    for (size_t i = 0; i < out->recorded; i++) {
-        if (is_of_pass(b, i) && out->items[i].scales &&
-            ml_explained_of(b->it, i)->cause.module != 0 && !is_of_classes(b, i)) {
-            returned = out->workload->demands[i].bytes;
-        }
-    }
-    if (!ml_remainder_has_loss(b, ML_LOSS_CLASSES) || !is_autocast(b)) {
-        return 0;
-    }
-    b->casts = bytes == 2 * returned;
-    return bytes == returned ? add_cast(b, bytes, out->recorded) : 0;
+    return known ? ml_remainder_add_loss(b, out->recorded) : 0;
 }
 
 int
@@ -595,12 +436,12 @@ ml_remainder_finish_forward(ml_remainder_builder *b)
 {
     ml_cause cause = ml_causes_of(b->it->causes, b->it->device, b->out->failed);
     /* Also within the model's own forward. */
-    if (is_of_classes(b, b->out->recorded)) {
+    if (ml_remainder_is_of_classes(b, b->out->recorded)) {
         b->loss = b->loss == ML_LOSS_UNKNOWN ? ML_LOSS_CLASSES : b->loss;
-        return finish_loss(b);
+        return ml_remainder_finish_loss(b);
     }
     if (cause.module == 0) {
-        return finish_loss(b);
+        return ml_remainder_finish_loss(b);
     }
     family of;
     if (!find_family(b, b->it->recording->strings[cause.module], &of)) {

@@ -76,6 +76,36 @@ bool ml_remainder_is_workspace(const ml_remainder_builder *b, size_t i);
 bool ml_remainder_is_of(const ml_remainder_builder *b, size_t i,
                         const char *const *names, size_t count);
 
+static inline ml_string
+ml_remainder_module_at(const ml_remainder_builder *b, size_t i)
+{
+    return b->it->recording->strings[ml_explained_of(b->it, i)->cause.module];
+}
+
+static inline bool
+ml_remainder_is_parameter(const ml_remainder_builder *b, size_t i)
+{
+    return ml_explained_of(b->it, i)->verdict.category == ML_CATEGORY_PARAMETER;
+}
+
+static inline bool
+ml_remainder_is_of_pass(const ml_remainder_builder *b, size_t i)
+{
+    const ml_demand *demand = &b->out->workload->demands[i];
+    return demand->bytes != 0 && demand->born != ML_NO_EVENT &&
+           demand->born >= b->pass && demand->born < b->out->failed &&
+           !ml_remainder_is_parameter(b, i);
+}
+
+/* Whether the pass cast weights to 16 bits: a loss then uses float32. */
+bool ml_remainder_is_autocast(const ml_remainder_builder *b);
+/* Whether a loss over classes asked for demand I. */
+bool ml_remainder_is_of_classes(const ml_remainder_builder *b, size_t i);
+/* Add what the loss of the demand RESULT asks for; the rest of one that asked for the request that
+ * failed.  0 or ML_ENOMEM. */
+int ml_remainder_add_loss(ml_remainder_builder *b, size_t result);
+int ml_remainder_finish_loss(ml_remainder_builder *b);
+
 /* Demands of the recording by birth, without workspaces. */
 typedef struct ml_sequence {
     size_t *list; /* owned */

@@ -235,6 +235,7 @@ ml_remainder_resume(ml_remainder_builder *b, size_t previous)
         leave_large(b, &of.before, least);
         leave_large(b, &of.now, least);
         if (align(b, &of)) {
+            b->out->sizes_differ = of.to != of.from;
             error = add_rest(b, &of, b->pass);
         }
         else {

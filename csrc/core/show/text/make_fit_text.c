@@ -200,7 +200,10 @@ ml_fit_put_batch(ml_buffer *out, const ml_make_fit *fit)
         }
         put_factor(out, fit, fit->batch_safe);
         ml_markup(out, " times this one");
-        ml_markup(out, fit->batch_number != 0 ? "), estimated." : ", estimated.");
+        ml_markup(out, fit->batch_number != 0 ? "), estimated" : ", estimated");
+        ml_markup(out, fit->sizes_differ ? ", for a step as large as the last one: "
+                                           "sizes differ from step to step."
+                                         : ".");
     }
 }
 

@@ -119,6 +119,33 @@ test_a_loss_in_float32_of_16_bits(void)
     CHECK_UINT(head_to_come(), 400 * MIB);
 }
 
+/* Memory ends at the cast of logits of 800 MiB: they go, and a loss keeps as much as the cast. */
+static void
+test_memory_ends_at_the_cast_to_float32(void)
+{
+    begin();
+    uint32_t model = in_module("model");
+    parameter("model", 16);
+    s.tags[s.device.tag_count - 1].module = s.recording->stacks[model].module;
+    take(100, in_function("/v/torch/nn/modules/linear.py", "forward", "head"), 0);
+    take(800, in_function("/v/torch/nn/modules/linear.py", "forward", "head"), 0);
+    event_in(ML_ACTION_OOM, 50 * MIB, 1600 * MIB, model);
+    note(ML_NOTE_LOOP, "", ML_LOOP_NO, ML_LOOP_NO);
+    s.notes[s.recording->note_count - 1].values[3] = ML_LOSS_CLASSES;
+    note(ML_NOTE_HEAD, "", 1 << 10, 1 << 13);
+    s.notes[s.recording->note_count - 1].values[2] = (uint64_t)16 * MIB;
+    ml_advice_case it;
+    ml_remainder rest;
+    find(&rest, &it, ML_ASSUMED_SMALL);
+    CHECK_UINT(rest.untold, 0);
+    const ml_demand *demands = rest.workload->demands;
+    CHECK_UINT(demands[rest.recorded + 1].bytes, 1600 * MIB);
+    CHECK_UINT(demands[rest.recorded - 1].bytes, 800 * MIB);
+    CHECK(demands[rest.recorded - 1].freed <= demands[rest.recorded + 1].born);
+    end(&rest, &it);
+    sample_end(&s);
+}
+
 /* In parts it makes nothing that lasts. */
 static void
 test_a_head_in_parts_makes_nothing(void)
@@ -147,6 +174,7 @@ main(void)
     RUN(test_a_head_takes_a_result_not_the_sums_beside_it);
     RUN(test_a_head_takes_the_last_of_a_line_of_the_program);
     RUN(test_a_loss_in_float32_of_16_bits);
+    RUN(test_memory_ends_at_the_cast_to_float32);
     RUN(test_a_head_in_parts_makes_nothing);
     RUN(test_a_head_of_other_features_is_guessed);
     return TEST_RESULT();

@@ -476,25 +476,6 @@ test_a_gradient_that_failed_does_not_scale(void)
     sample_end(&s);
 }
 
-/* The same in other modules is no pass of another size. */
-static void
-test_a_pass_of_other_modules(void)
-{
-    uint64_t kept[2];
-    begin();
-    parameter(layers[0], 4);
-    for (unsigned i = 0; i < 2; i++) {
-        kept[i] = take(10, in_module(layers[i]), 0);
-    }
-    for (unsigned i = 2; i > 0; i--) {
-        give(take(10, 0, ML_EVENT_BACKWARD), 10, ML_EVENT_BACKWARD);
-        give(kept[i - 1], 10, ML_EVENT_BACKWARD);
-    }
-    take(20, in_module("head"), 0);
-    event_in(ML_ACTION_OOM, 5 * MIB, 20 * MIB, in_module("tail"));
-    check_untold(1u << ML_UNTOLD_SIZES);
-}
-
 /* ---- Modules ---- */
 
 static void
@@ -608,7 +589,6 @@ main(void)
     RUN(test_a_checkpoint_under_way_is_not_known);
     RUN(test_a_gradient_that_failed_does_not_scale);
     RUN(test_a_pass_of_another_size);
-    RUN(test_a_pass_of_other_modules);
     RUN(test_modules_with_other_parameters_are_not_alike);
     RUN(test_a_checkpoint_makes_again_what_is_kept);
     RUN_LONG_IN_ONE_THREAD(test_each_allocation_can_fail);

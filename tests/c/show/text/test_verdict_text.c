@@ -363,6 +363,11 @@ test_the_batch_that_fits(void)
                         .batch_name = "--batch-size"};
     check_batch(&fit, "The batch that fits: --batch-size 33 (0.83 times this one), "
                       "estimated.");
+    fit.sizes_differ = true;
+    check_batch(&fit, "The batch that fits: --batch-size 33 (0.83 times this one), "
+                      "estimated, for a step as large as the last one: sizes differ "
+                      "from step to step.");
+    fit.sizes_differ = false;
     fit.batch_name[0] = '\0';
     check_batch(&fit,
                 "The batch that fits: batch_size=33 of the DataLoader (0.83 times "
