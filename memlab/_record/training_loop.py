@@ -97,8 +97,10 @@ def _shapes():
     inner = [item for value in found for item in _items(value)]
     # One image, or one sequence, of each row.
     lists = [(len(item),) for item in inner if type(item) in (list, tuple) and len(item) > 1]
-    tensors = [item for each in inner for item in _items(each) if type(item) is torch.Tensor]
-    return [*(tensor.shape for tensor in tensors), *lists] if tensors else []
+    all_inner = (item for each in inner for item in _items(each))
+    # A nested tensor has no shape.
+    shapes = [t.shape for t in all_inner if type(t) is torch.Tensor and not t.is_nested]
+    return [*shapes, *lists] if shapes else []
 
 
 def _items(value):

@@ -408,6 +408,13 @@ def test_rows_of_a_list_are_its_tensors():
         assert asks.told == taken
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_rows_of_a_nested_tensor_are_not_known():
+    asks = AsksRows(48)
+    asks(torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(4, 3)]))
+    assert asks.told
+
+
 class AsksRowsBack(torch.autograd.Function):
     @staticmethod
     def forward(_context, x):
