@@ -260,6 +260,7 @@ def write(tables, stream) -> None:
     """Writes TABLES as text, in colour on a terminal if rich is installed.  Nothing if STREAM
     is None, which is sys.stdout where a program has none, as print() does.
     """
+    tables._seen = True
     if stream is None:
         return
     text = _coloured(tables, stream) or repr(tables)
