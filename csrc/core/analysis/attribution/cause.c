@@ -142,8 +142,10 @@ phase_of(const ml_causes *causes, const ml_event *event, bool backward, bool adv
 
 /* Autograd's progress on a thread. */
 typedef struct progress {
-    uint64_t next; /* 1 + the number of its next node; 0: thread not seen */
-    bool passed;   /* a backward pass ran since its last allocation */
+    uint64_t next;  /* 1 + the number of its next node; 0: thread not seen */
+    uint32_t stack; /* of its last allocation */
+    bool passed;    /* a backward pass ran since that */
+    bool forward;   /* that was of a forward pass */
 } progress;
 
 /* What the walk over the events of a device knows. */
@@ -157,7 +159,9 @@ typedef struct walk {
 
 /* Between an operation's node and its result may come the segment that it needs, and
  * a free: they do not tell whose the node was.  Behind a backward pass no operation
- * of the forward is under way, and a free tells of nodes that made nothing. */
+ * of the forward is under way, and a free tells of nodes that made nothing.
+ *
+ * A request that fails may be an operation's second: the first told of its node. */
 static enum ml_phase
 find_phase(walk *w, const ml_event *event, bool backward)
 {
@@ -169,12 +173,20 @@ find_phase(walk *w, const ml_event *event, bool backward)
     }
     else if (event->autograd_thread != 0) {
         advanced = thread->next != 0 && event->sequence + 1 > thread->next;
+        if (event->action == ML_ACTION_OOM && !thread->passed) {
+            advanced |= thread->forward && thread->stack == event->stack;
+        }
         if (alloc || thread->passed || thread->next == 0) {
             thread->next = event->sequence + 1;
         }
         thread->passed = thread->passed && !alloc;
     }
-    return phase_of(w->causes, event, backward, advanced);
+    enum ml_phase phase = phase_of(w->causes, event, backward, advanced);
+    if (alloc) {
+        thread->stack = event->stack;
+        thread->forward = phase == ML_PHASE_FORWARD;
+    }
+    return phase;
 }
 
 /* A step ends where the optimizer has been at work and something else allocates. */

@@ -3,6 +3,8 @@
  * Modules of the family in which it failed are taken to be like the last finished one.
  * One or two modules after the family, such as a head, are estimated.  They get rows of
  * the last module's usual size, each multiplied by the parameters. */
+#include <string.h>
+
 #include "analysis/attribution/module_repeats.h"
 #include "base/base.h"
 #include "lab/verdict/remainder_parts.h"
@@ -203,12 +205,33 @@ finish_family(ml_remainder_builder *b, family *of)
 
 /* ---- What follows the family ---- */
 
+/* Whether the module of path INNER is in that of path OUTER. */
 static bool
-was_reached(const ml_remainder_builder *b, uint32_t module)
+is_within(ml_string inner, ml_string outer)
 {
+    return outer.length != 0 && inner.length > outer.length &&
+           inner.bytes[outer.length] == '.' &&
+           memcmp(inner.bytes, outer.bytes, outer.length) == 0;
+}
+
+/* Whether the pass ran MODULE: it asked for memory, or a module around it did and has ended.  An
+ * attention multiplies by its last parameters without a call of the module that has them. */
+static bool
+was_run(const ml_remainder_builder *b, uint32_t module)
+{
+    const ml_string *strings = b->it->recording->strings;
+    ml_cause failed = ml_causes_of(b->it->causes, b->it->device, b->out->failed);
+    uint32_t seen = 0;
     for (size_t i = 0; i < b->out->recorded; i++) {
-        if (ml_remainder_is_of_pass(b, i) &&
-            ml_explained_of(b->it, i)->cause.module == module) {
+        uint32_t other = ml_explained_of(b->it, i)->cause.module;
+        if (other == seen || !ml_remainder_is_of_pass(b, i)) {
+            continue;
+        }
+        seen = other;
+        bool running =
+            other == failed.module || is_within(strings[failed.module], strings[other]);
+        if (other == module ||
+            (!running && is_within(strings[module], strings[other]))) {
             return true;
         }
     }
@@ -376,8 +399,7 @@ finish_others(ml_remainder_builder *b, const family *of)
     int error = 0;
     for (size_t i = after + 1; i < b->out->recorded && error == 0; i++) {
         uint32_t module = ml_explained_of(b->it, i)->cause.module;
-        if (!ml_remainder_is_parameter(b, i) || module == last ||
-            was_reached(b, module)) {
+        if (!ml_remainder_is_parameter(b, i) || module == last || was_run(b, module)) {
             continue;
         }
         last = module;
@@ -424,7 +446,7 @@ finish_last(ml_remainder_builder *b, uint32_t failed)
         uint32_t module = ml_explained_of(b->it, i)->cause.module;
         known = !ml_remainder_is_parameter(b, i) ||
                 (weight != bytes && weight != 2 * bytes &&
-                 (module == failed || was_reached(b, module)));
+                 (module == failed || was_run(b, module)));
     }
     out->untold |= (uint32_t)!known << ML_UNTOLD_MODULES;
     b->returned = out->recorded;

@@ -360,6 +360,30 @@ test_segments_and_frees_before_a_result(void)
     tear_down(&f);
 }
 
+/* Of an operation that asks twice, as mse_loss() does, the second request may fail. */
+static void
+test_a_request_that_fails_is_of_the_operation_before_it(void)
+{
+    static fixture f;
+    ml_causes *causes;
+    set_up(&f);
+    uint32_t line = add_stack(&f, 0, "a.py", 10, "f");
+    uint32_t next = add_stack(&f, 0, "a.py", 11, "f");
+    alloc(&f, 0, MAIN, 1, line);
+    alloc(&f, 1, MAIN, 2, line); /* 1: of a node */
+    add(&f, ML_ACTION_OOM, 8, MAIN, 2, line);
+    add(&f, ML_ACTION_OOM, 8, MAIN, 2, next);
+    alloc(&f, 2, MAIN, 2, line); /* 4: of none, with what comes after it */
+    add(&f, ML_ACTION_OOM, 8, MAIN, 2, line);
+    CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
+    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 2)), "forward");
+    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 3)), "other");
+    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 4)), "other");
+    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 5)), "other");
+    ml_causes_free(causes);
+    tear_down(&f);
+}
+
 int
 main(void)
 {
@@ -372,5 +396,6 @@ main(void)
     RUN(test_phases_and_steps);
     RUN(test_many_steps);
     RUN(test_segments_and_frees_before_a_result);
+    RUN(test_a_request_that_fails_is_of_the_operation_before_it);
     return TEST_RESULT();
 }
