@@ -29,6 +29,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 # which takes a third of a small model's time.
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
+# Several processes of tests share the cores, and threads of OpenMP that wait for one another's
+# small parts take a tenth more of them.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # A shell that starts its job in the background has it ignore Ctrl-C, and so would every
 # program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

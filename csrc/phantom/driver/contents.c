@@ -294,10 +294,15 @@ get(uintptr_t start, unsigned char *content, unsigned char *kinds, size_t bytes)
             memset(kinds, ML_CONTENTS_UNKNOWN, part);
         }
         else {
+            const unsigned char *known = kept->content + start % PAGE;
             memcpy(kinds, kept->kinds + start % PAGE, part);
-            for (size_t i = 0; i < part; i++) {
-                if (kinds[i] != ML_CONTENTS_UNKNOWN) {
-                    content[i] = kept->content[start % PAGE + i];
+            if (memchr(kinds, ML_CONTENTS_UNKNOWN, part) == NULL) {
+                memcpy(content, known, part);
+            }
+            else {
+                for (size_t i = 0; i < part; i++) {
+                    content[i] =
+                        kinds[i] != ML_CONTENTS_UNKNOWN ? known[i] : content[i];
                 }
             }
         }

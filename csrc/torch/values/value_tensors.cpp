@@ -49,6 +49,19 @@ spanned(const at::Tensor &tensor)
     return values * static_cast<int64_t>(tensor.element_size());
 }
 
+/* Repeats the filler's WIDTH bytes over all BYTES at TO. */
+void
+fill(unsigned char *to, size_t bytes, const unsigned char *filler, size_t width)
+{
+    size_t there = std::min(width, bytes);
+    std::memcpy(to, filler, there);
+    while (there < bytes) {
+        const size_t more = std::min(there, bytes - there);
+        std::memcpy(to + there, to, more);
+        there += more;
+    }
+}
+
 uintptr_t
 address_of(const at::Tensor &tensor)
 {
@@ -141,18 +154,14 @@ Twin::Twin(const at::Tensor &of)
             sizes.assign(sizes.size(), 1);
         }
         value = at::empty(sizes, options);
-        auto *to = static_cast<unsigned char *>(value.mutable_data_ptr());
-        for (size_t at = 0; at < value.nbytes(); at += width) {
-            std::memcpy(to + at, filler, width);
-        }
+        fill(static_cast<unsigned char *>(value.mutable_data_ptr()), value.nbytes(),
+             filler, width);
         return;
     }
     content = at::empty({bytes}, at::kByte);
     kinds.resize(static_cast<size_t>(bytes));
     auto *to = content.mutable_data_ptr<unsigned char>();
-    for (size_t at = 0; at < kinds.size(); at += width) {
-        std::memcpy(to + at, filler, width);
-    }
+    fill(to, kinds.size(), filler, width);
     contents()->get(start, to, kinds.data(), kinds.size());
     /* Of one storage with its bytes, which an operator may enlarge. */
     value = at::empty({0}, options).set_(content.storage(), 0, sizes, strides);
@@ -165,9 +174,9 @@ Twin::Twin(const at::Tensor &of)
 unsigned char
 Twin::lowest() const
 {
-    const unsigned char all = *std::min_element(kinds.begin(), kinds.end());
-    if (all == KNOWN) {
-        return all;
+    /* Most are all the same, which memcmp() sees soonest. */
+    if (std::memcmp(kinds.data(), kinds.data() + 1, kinds.size() - 1) == 0) {
+        return kinds[0];
     }
     std::vector<int64_t> steps(strides);
     for (int64_t &step : steps) {
@@ -185,14 +194,19 @@ Twin::give_back(unsigned char as)
     if (kinds.empty() || value.sizes() != sizes || value.strides() != strides) {
         return; /* of an argument that was given another form */
     }
-    const auto width = static_cast<int64_t>(value.element_size());
-    std::vector<int64_t> steps(strides), bytes(sizes);
-    for (int64_t &step : steps) {
-        step *= width;
+    if (value.is_non_overlapping_and_dense()) {
+        std::memset(kinds.data(), as, kinds.size());
     }
-    steps.push_back(1);
-    bytes.push_back(width);
-    at::from_blob(kinds.data(), bytes, steps, at::kByte).fill_(as);
+    else {
+        const auto width = static_cast<int64_t>(value.element_size());
+        std::vector<int64_t> steps(strides), bytes(sizes);
+        for (int64_t &step : steps) {
+            step *= width;
+        }
+        steps.push_back(1);
+        bytes.push_back(width);
+        at::from_blob(kinds.data(), bytes, steps, at::kByte).fill_(as);
+    }
     contents()->put(start, content.const_data_ptr<unsigned char>(), kinds.data(),
                     kinds.size());
 }
