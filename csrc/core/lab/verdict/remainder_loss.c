@@ -149,6 +149,23 @@ ml_remainder_is_of_classes(const ml_remainder_builder *b, size_t i)
     return ml_remainder_is_of(b, i, names, sizeof(names) / sizeof(names[0]));
 }
 
+/* A loss element by element, as mse_loss(), may ask for two blocks, of which the second fails.  No
+ * backward pass waits for the first, which its result keeps; what the backward pass is told to need
+ * has room for it, as where the first fails. */
+static void
+drop_first_of_two(ml_remainder_builder *b)
+{
+    ml_remainder *out = b->out;
+    const ml_demand *failed = &out->workload->demands[out->recorded];
+    for (size_t i = 0; i < out->recorded; i++) {
+        const ml_demand *demand = &out->workload->demands[i];
+        if (ml_remainder_is_of_pass(b, i) && demand->stack == failed->stack &&
+            demand->bytes == failed->bytes && ml_remainder_is_live(out, i)) {
+            ml_remainder_free_at(b, i, b->now + 1);
+        }
+    }
+}
+
 /* After the modules: a loss, which may cast what it asked for last, or have asked for the cast.
  * What one asks for element by element goes with its mean. */
 int
@@ -157,6 +174,9 @@ ml_remainder_finish_loss(ml_remainder_builder *b)
     ml_remainder *out = b->out;
     if (b->loss == ML_LOSS_ELEMENTS || b->loss == ML_LOSS_SQUARES) {
         b->squares = ml_remainder_has_loss(b, ML_LOSS_SQUARES);
+        if (b->loss == ML_LOSS_ELEMENTS) {
+            drop_first_of_two(b);
+        }
         out->items[out->recorded].kind = ML_REST_BRIEF;
         ml_remainder_free_at(b, out->recorded, ++b->now);
         return 0;
