@@ -1,6 +1,7 @@
 """A fork while another thread holds the lock of torch's callbacks (tests/helpers/held_lock.c):
 in its first operator since a collective, from which on memlab's callback is every thread's,
-or as it enters a region.
+as it enters a region, or in its first operator of all, while the child computes on the
+phantom device.
 """
 
 import ctypes
@@ -26,6 +27,11 @@ def operate():
     torch.empty(1)
 
 
+def compute():
+    # The phantom hides what it computes on the host from torch's callbacks.
+    assert torch.full((2,), 21.0, device="cuda").sum().item() == 42
+
+
 def enter():
     torch.empty(1)
     lock.hold_next()
@@ -35,7 +41,7 @@ def enter():
 
 lock.learn()
 need_the_lock()
-recorder = memlab.MemorySnapshot(source="cpu").start()
+recorder = memlab.MemorySnapshot(source="cuda" if sys.argv[1] == "phantom" else "cpu").start()
 if sys.argv[1] == "operator":
     torch.distributed.init_process_group(
         "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
@@ -44,7 +50,9 @@ if sys.argv[1] == "operator":
     meeting = threading.Thread(target=torch.distributed.barrier)
     meeting.start()
     meeting.join()
-thread = threading.Thread(target={"operator": operate, "region": enter}[sys.argv[1]])
+if sys.argv[1] == "phantom":
+    torch.empty(1)  # this thread has copied the list: the fork waits for nothing
+thread = threading.Thread(target=enter if sys.argv[1] == "region" else operate)
 thread.start()
 while not lock.is_held():
     assert thread.is_alive(), "torch took no lock: this shows nothing"
@@ -55,6 +63,8 @@ if child == 0:
     torch.empty(1)
     if sys.argv[1] == "region":
         need_the_lock()
+    elif sys.argv[1] == "phantom":
+        compute()
     os._exit(0)
 status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 lock.let_go()

@@ -12,6 +12,8 @@ import pytest
 from amounts import amount
 from preload import shared_library
 
+from memlab import phantom
+
 HERE = Path(__file__).resolve().parents[1]
 PROGRAMS = HERE / "isolated"
 
@@ -39,14 +41,18 @@ def test_children_run_profiled_functions_whoever_had_the_allocators_lock(phantom
     phantom_run(PROGRAMS / "line_forks.py", warm=False)
 
 
-@pytest.mark.parametrize("doing", ["operator", "region"])
+@pytest.mark.parametrize(
+    "doing", ["operator", "region", pytest.param("phantom", marks=pytest.mark.cuda)]
+)
 def test_a_child_waits_for_no_lock_that_recording_made_another_thread_take(
     doing, tmp_path, torch
 ):
     library = shared_library(HERE / "helpers" / "held_lock.c", tmp_path / "held_lock.so")
+    device = phantom.environment() if doing == "phantom" else {}
+    preloaded = " ".join(filter(None, [str(library), device.get("LD_PRELOAD")]))
     done = subprocess.run(
         [sys.executable, PROGRAMS / "fork_beside_operator.py", doing],
-        env={**os.environ, "LD_PRELOAD": str(library)},
+        env={**os.environ, **device, "LD_PRELOAD": preloaded},
         capture_output=True,
         text=True,
         timeout=120,

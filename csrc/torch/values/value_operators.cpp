@@ -165,16 +165,34 @@ plan(const at::RecordFunction &fn)
     return found;
 }
 
-Unseen::Unseen()
+namespace {
+
+thread_local bool unseen = false;
+
+} // namespace
+
+Unseen::Unseen() : within(unseen)
 {
-    const callbacks::Change change;
-    guard.emplace(false);
+    unseen = true;
+    if (!callbacks::inherited()) {
+        const callbacks::Change change;
+        guard.emplace(false);
+    }
 }
 
 Unseen::~Unseen()
 {
-    const callbacks::Change change;
-    guard.reset();
+    unseen = within;
+    if (guard) {
+        const callbacks::Change change;
+        guard.reset();
+    }
+}
+
+bool
+Unseen::lives()
+{
+    return unseen;
 }
 
 HostOnly::HostOnly()

@@ -104,15 +104,19 @@ struct Plan {
 /* What to do for the operator that FN is about; the same for each of its calls. */
 std::shared_ptr<const Plan> plan(const at::RecordFunction &fn);
 
-/* While it lives, no callback is told of this thread's operators. */
+/* While it lives, no callback is told of this thread's operators.  In a child that inherited
+ * memlab's callbacks, where torch's lock may be taken for ever, only values.cpp's own is not. */
 class Unseen {
   public:
     Unseen();
     Unseen(const Unseen &) = delete;
     Unseen &operator=(const Unseen &) = delete;
     ~Unseen();
+    /* Whether one lives on this thread. */
+    static bool lives();
 
   private:
+    bool within; /* another */
     std::optional<at::RecordFunctionGuard> guard;
 };
 
