@@ -75,7 +75,7 @@ def test_of_a_part_of_an_h200(name, gib, given, tmp_path, monkeypatch):
     monkeypatch.setattr(oom_programs, "device", h200)
     fit = make_fit(name, tmp_path, given)[0]["make_fit"]
     assert fit["batch_named"] and fits(name, fit["batch"], tmp_path)
-    # What mse_loss()'s backward pass needs is told as large as that of pow(), which has more.
+    # Programs that assign the loss to a variable hold that of the step before, too, a block more.
     above = fit["batch"] * 6 // 5 if name == "squared_error" else most_above(fit["batch"])
     assert not fits(name, above + 1, tmp_path)
     assert fit["needs_least_bytes"] <= fit["needs_most_bytes"]

@@ -105,7 +105,8 @@ struct Plan {
 std::shared_ptr<const Plan> plan(const at::RecordFunction &fn);
 
 /* While it lives, no callback is told of this thread's operators.  In a child that inherited
- * memlab's callbacks, where torch's lock may be taken for ever, only values.cpp's own is not. */
+ * memlab's callbacks those of others are: to hide them takes torch's lock, which a thread that is
+ * not there may hold. */
 class Unseen {
   public:
     Unseen();
