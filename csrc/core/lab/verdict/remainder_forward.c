@@ -221,7 +221,7 @@ was_run(const ml_remainder_builder *b, uint32_t module)
 {
     const ml_string *strings = b->it->recording->strings;
     ml_cause failed = ml_causes_of(b->it->causes, b->it->device, b->out->failed);
-    uint32_t seen = 0;
+    uint32_t seen = UINT32_MAX; /* no module */
     for (size_t i = 0; i < b->out->recorded; i++) {
         uint32_t other = ml_explained_of(b->it, i)->cause.module;
         if (other == seen || !ml_remainder_is_of_pass(b, i)) {

@@ -266,6 +266,12 @@ test_nodes_that_nodes_make(void)
     tear_down(&f);
 }
 
+static const char *
+phase_at(const ml_causes *causes, size_t event)
+{
+    return ml_phase_text(ml_causes_phase(causes, 0, event));
+}
+
 static void
 test_phases_and_steps(void)
 {
@@ -284,7 +290,7 @@ test_phases_and_steps(void)
                                          "backward", "optimizer", "forward"};
     CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
     for (size_t i = 0; i < 6; i++) {
-        CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, i)), phases[i]);
+        CHECK_STR(phase_at(causes, i), phases[i]);
         CHECK_INT(ml_causes_of(causes, 0, i).step, i == 5);
     }
     ml_causes_free(causes);
@@ -352,10 +358,10 @@ test_segments_and_frees_before_a_result(void)
     add(&f, ML_ACTION_FREE_COMPLETED, 1, MAIN, 4, line);
     alloc(&f, 4, MAIN, 4, line); /* 10: the next batch */
     CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
-    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 2)), "forward");
-    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 5)), "forward");
-    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 6)), "other");
-    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 10)), "other");
+    CHECK_STR(phase_at(causes, 2), "forward");
+    CHECK_STR(phase_at(causes, 5), "forward");
+    CHECK_STR(phase_at(causes, 6), "other");
+    CHECK_STR(phase_at(causes, 10), "other");
     ml_causes_free(causes);
     tear_down(&f);
 }
@@ -376,10 +382,10 @@ test_a_request_that_fails_is_of_the_operation_before_it(void)
     alloc(&f, 2, MAIN, 2, line); /* 4: of none, with what comes after it */
     add(&f, ML_ACTION_OOM, 8, MAIN, 2, line);
     CHECK_INT(ml_causes_new(f.made.recording, &causes), 0);
-    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 2)), "forward");
-    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 3)), "other");
-    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 4)), "other");
-    CHECK_STR(ml_phase_text(ml_causes_phase(causes, 0, 5)), "other");
+    CHECK_STR(phase_at(causes, 2), "forward");
+    CHECK_STR(phase_at(causes, 3), "other");
+    CHECK_STR(phase_at(causes, 4), "other");
+    CHECK_STR(phase_at(causes, 5), "other");
     ml_causes_free(causes);
     tear_down(&f);
 }

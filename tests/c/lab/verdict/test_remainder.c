@@ -169,6 +169,7 @@ check_the_head(const char *attention, const char *decoder, unsigned untold)
     ml_make_fit fit;
     CHECK_INT(ml_make_fit_of(s.recording, 0, UINT64_MAX, &fit), 0);
     CHECK_UINT(fit.untold, untold);
+    CHECK(untold == 0 || !fit.batch_named);
     sample_end(&s);
 }
 
